@@ -1,0 +1,1 @@
+//! Formats of headcni that cross a process border.

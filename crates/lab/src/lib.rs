@@ -1,0 +1,1 @@
+//! Nodes and pods as network namespaces, for tests.

@@ -1,0 +1,3 @@
+//! The CNI plugin `headcni`.
+
+fn main() {}

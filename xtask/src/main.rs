@@ -1,0 +1,3 @@
+//! What the Makefile calls.
+
+fn main() {}
