@@ -1,1 +1,3 @@
 //! Nodes and pods as network namespaces, for tests.
+
+pub mod tools;

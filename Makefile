@@ -1,0 +1,3 @@
+.PHONY: tools
+tools:
+	@cargo xtask tools

@@ -1,0 +1,192 @@
+//! The real components that tests run against: what they are and where they lie.
+//!
+//! `make tools` puts them in a cache outside the checkout, one directory per version, so that
+//! every checkout of the machine shares them. This file only names them; it fetches nothing.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Debian packages whose programs the tests call.
+pub const DEBIAN_PACKAGES: &[&str] = &[
+    "busybox-static",
+    "conntrack",
+    "containerd",
+    "ethtool",
+    "iproute2",
+    "iptables",
+    "iputils-ping",
+    "nftables",
+    "runc",
+    "socat",
+    "strace",
+    "tcpdump",
+];
+
+/// The reference CNI plugins.
+pub const CNI_PLUGINS: GoModule = GoModule {
+    name: "cni-plugins",
+    path: "github.com/containernetworking/plugins",
+    version: "v1.9.1",
+    packages: &[
+        "plugins/ipam/host-local",
+        "plugins/ipam/static",
+        "plugins/main/bridge",
+        "plugins/main/loopback",
+        "plugins/main/ptp",
+        "plugins/meta/bandwidth",
+        "plugins/meta/firewall",
+        "plugins/meta/portmap",
+        "plugins/meta/tuning",
+    ],
+};
+
+/// The reference runtime side of CNI, and the plugins that its own tests use.
+pub const CNI: GoModule = GoModule {
+    name: "cni",
+    path: "github.com/containernetworking/cni",
+    version: "v1.3.1",
+    packages: &["cnitool", "plugins/test/noop", "plugins/test/sleep"],
+};
+
+/// Every Go module that `make tools` builds.
+pub const GO_MODULES: &[GoModule] = &[CNI, CNI_PLUGINS];
+
+/// Programs built from one Go module at one version.
+#[derive(Debug, Clone, Copy)]
+pub struct GoModule {
+    /// Name of its directory in the cache, before the version.
+    pub name: &'static str,
+    /// Module path.
+    pub path: &'static str,
+    /// Version with its `v`.
+    pub version: &'static str,
+    /// Main packages, relative to the module. The last part names the program.
+    pub packages: &'static [&'static str],
+}
+
+impl GoModule {
+    /// Where its programs lie, whether or not they have been built.
+    pub fn bin_dir(&self) -> PathBuf {
+        cache_dir()
+            .join("tools")
+            .join(format!("{}-{}", self.name, self.version))
+            .join("bin")
+    }
+
+    /// The packages whose program is not in the cache.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let dir = self.bin_dir();
+        let lacks = |package: &&&str| !dir.join(program_name(package)).is_file();
+        self.packages.iter().filter(lacks).copied().collect()
+    }
+
+    fn installed(&self) -> PathBuf {
+        let (dir, missing) = (self.bin_dir(), self.missing());
+        assert!(
+            missing.is_empty(),
+            "{} {} lacks {missing:?} in {}: run \"make tools\"",
+            self.name,
+            self.version,
+            dir.display()
+        );
+        dir
+    }
+}
+
+/// The program that a Go main package builds.
+pub fn program_name(package: &str) -> &str {
+    package.rsplit('/').next().unwrap_or(package)
+}
+
+/// Directory of the reference plugins: `bridge`, `ptp`, `host-local`, `portmap` and so on.
+///
+/// # Panics
+///
+/// If one is missing.
+pub fn cni_plugin_dir() -> PathBuf {
+    CNI_PLUGINS.installed()
+}
+
+/// Directory of the test plugins `noop` and `sleep`.
+///
+/// # Panics
+///
+/// If one is missing.
+pub fn test_plugin_dir() -> PathBuf {
+    CNI.installed()
+}
+
+/// The reference CNI runtime, `cnitool`.
+///
+/// # Panics
+///
+/// If it is missing.
+pub fn cnitool() -> PathBuf {
+    CNI.installed().join("cnitool")
+}
+
+/// Directory of the headcni programs under test: `$HEADCNI_BIN_DIR`, else `dist/bin`.
+///
+/// # Panics
+///
+/// If `headcni` is not in it.
+pub fn headcni_bin_dir() -> PathBuf {
+    let dir = env_path("HEADCNI_BIN_DIR").unwrap_or_else(|| workspace_dir().join("dist/bin"));
+    assert!(
+        dir.join("headcni").is_file(),
+        "no headcni in {}: run \"make build\"",
+        dir.display()
+    );
+    dir
+}
+
+/// What outlives a checkout: `$HEADCNI_CACHE`, else `headcni` in the user's cache directory.
+///
+/// # Panics
+///
+/// If the user has no home directory and no variable says where else.
+pub fn cache_dir() -> PathBuf {
+    env_path("HEADCNI_CACHE")
+        .or_else(|| env_path("XDG_CACHE_HOME").map(|dir| dir.join("headcni")))
+        .or_else(|| env::home_dir().map(|home| home.join(".cache/headcni")))
+        .expect("no home directory to keep a cache in: set HEADCNI_CACHE")
+}
+
+/// The checkout that this was built from.
+pub fn workspace_dir() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// Cargo runs each crate's tests in that crate's directory, so a relative path would mean
+/// another place in each; it is taken as relative to the checkout instead.
+fn env_path(name: &str) -> Option<PathBuf> {
+    let value = env::var_os(name).filter(|value| !value.is_empty())?;
+    Some(workspace_dir().join(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_is_where_the_lock_file_is() {
+        assert!(workspace_dir().join("Cargo.lock").is_file());
+    }
+
+    #[test]
+    fn a_program_is_named_after_the_last_part_of_its_package() {
+        assert_eq!(program_name("plugins/ipam/host-local"), "host-local");
+        assert_eq!(program_name("cnitool"), "cnitool");
+    }
+
+    #[test]
+    fn each_version_has_a_directory_of_its_own() {
+        assert!(
+            CNI_PLUGINS
+                .bin_dir()
+                .ends_with("tools/cni-plugins-v1.9.1/bin")
+        );
+        assert!(CNI.bin_dir().ends_with("tools/cni-v1.3.1/bin"));
+    }
+}

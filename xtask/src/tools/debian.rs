@@ -1,0 +1,126 @@
+//! Debian packages, installed without letting them start anything.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use lab::tools::DEBIAN_PACKAGES;
+
+use crate::run::{output, run_patiently, say};
+
+/// Installs in a mount namespace where no systemd is to be seen: package scripts start or
+/// restart services only through it, and the host's own services must stay as they are. A
+/// `policy-rc.d` would do the same, but a killed run would leave it behind.
+const INSTALL_UNSEEN: &str = r#"
+if [ -d /run/systemd ]; then mount -t tmpfs none /run/systemd; fi
+exec apt-get "$@"
+"#;
+
+/// The packages of the manifest that are not installed.
+pub(super) fn missing_packages() -> Result<Vec<&'static str>> {
+    // It exits with 1 if any is unknown, and still prints the others.
+    let listed = Command::new("dpkg-query")
+        .args(["--show", "--showformat", "${db:Status-Abbrev} ${Package}\n"])
+        .args(DEBIAN_PACKAGES)
+        .output()
+        .context("start dpkg-query: tests need Debian 12 or newer, or a system derived from it")?;
+    Ok(not_installed(&String::from_utf8_lossy(&listed.stdout)))
+}
+
+fn not_installed(listed: &str) -> Vec<&'static str> {
+    let installed: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.strip_prefix("ii "))
+        .collect();
+    let lacks = |package: &&&str| !installed.iter().any(|name| name.trim() == **package);
+    DEBIAN_PACKAGES.iter().filter(lacks).copied().collect()
+}
+
+/// Installs what is missing.
+pub(super) fn install_missing(start: Instant) -> Result<()> {
+    let missing = missing_packages()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    say(start, &format!("debian: missing {}", missing.join(" ")));
+    if output(Command::new("id").arg("-u"))?.trim() != "0" {
+        bail!(
+            "installing packages needs root: run \"make tools\" as root once, \
+             or install them yourself: apt-get install {}",
+            missing.join(" ")
+        );
+    }
+    // A source of the machine's owner may be broken for good, and nothing of ours come from it.
+    if let Err(error) = run_patiently(start, "apt-get update", || {
+        apt_get(&["update", "--error-on=any"])
+    }) {
+        say(
+            start,
+            &format!("going on with the package lists there are: {error:#}"),
+        );
+    }
+    // Apart from the installation, because hiding systemd may hide its resolver too.
+    run_patiently(start, "apt-get download", || {
+        let mut command = apt_get(&["install", "--download-only"]);
+        command.args(&missing);
+        command
+    })?;
+    run_patiently(start, "apt-get install", || {
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-ec",
+                INSTALL_UNSEEN,
+                "sh",
+            ])
+            .args(OPTIONS)
+            .args(["install", "--no-download"])
+            .args(&missing)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            // The same for systems of the older kind, whose scripts ask for the run level.
+            .env("RUNLEVEL", "1");
+        command
+    })?;
+    let missing = missing_packages()?;
+    if !missing.is_empty() {
+        bail!("apt-get went well, yet dpkg lacks {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+const OPTIONS: &[&str] = &[
+    "--quiet",
+    "--quiet",
+    "--yes",
+    "--no-install-recommends",
+    "-oDpkg::Use-Pty=0",
+    "-oDPkg::Lock::Timeout=300",
+];
+
+fn apt_get(args: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .args(OPTIONS)
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_removed_but_not_purged_is_missing() {
+        let state = |name: &&str| if *name == "socat" { "rc" } else { "ii" };
+        let lines = DEBIAN_PACKAGES
+            .iter()
+            .map(|name| format!("{}  {name}\n", state(name)));
+        let listed: String = lines.collect();
+        assert_eq!(not_installed(&listed), ["socat"]);
+    }
+}
