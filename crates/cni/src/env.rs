@@ -1,0 +1,53 @@
+//! The environment of a call, read once and passed down.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use crate::Error;
+
+/// All variables of a call: ours to read, and the delegates' to inherit.
+#[derive(Clone, Debug, Default)]
+pub struct Env(BTreeMap<OsString, OsString>);
+
+impl Env {
+    /// The environment of this process.
+    pub fn of_process() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    /// The variable's value; unset and empty are the same in CNI.
+    pub fn get(&self, name: &str) -> Result<Option<&str>, Error> {
+        match self.0.get(OsStr::new(name)) {
+            None => Ok(None),
+            Some(value) if value.is_empty() => Ok(None),
+            Some(value) => value.to_str().map(Some).ok_or_else(|| {
+                Error::variable(name, format_args!("{} is not UTF-8", value.display()))
+            }),
+        }
+    }
+
+    /// The same environment with one variable set to `value`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.0.insert(name.into(), value.into());
+        self
+    }
+
+    /// Every variable with its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        Self(
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
+    }
+}
