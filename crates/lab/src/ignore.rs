@@ -1,0 +1,159 @@
+//! What may stay behind on a node after DEL.
+//!
+//! The reference plugins share some things between containers and never remove them: the bridge,
+//! portmap's and firewall's top chains, host-local's lock. Where a test cares for less than that,
+//! taking the first snapshot after one ADD and DEL covers all of them at once.
+
+use crate::rules;
+use crate::snapshot::Section;
+
+/// Things that a [`Snapshot`](crate::Snapshot) leaves out.
+#[derive(Debug, Clone, Default)]
+pub struct Ignore {
+    links: Vec<String>,
+    chains: Vec<String>,
+    filled_chains: Vec<String>,
+    tables: Vec<String>,
+    paths: Vec<String>,
+}
+
+impl Ignore {
+    /// Ignores nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A link with its addresses, routes, neighbours and rules: the bridge, say.
+    #[must_use]
+    pub fn link(mut self, name: &str) -> Self {
+        self.links.push(name.to_owned());
+        self
+    }
+
+    /// An iptables chain and the jumps to it, but not the rules in it.
+    #[must_use]
+    pub fn chain(mut self, name: &str) -> Self {
+        self.chains.push(name.to_owned());
+        self
+    }
+
+    /// An iptables chain with the jumps to it and the rules in it.
+    #[must_use]
+    pub fn filled_chain(mut self, name: &str) -> Self {
+        self.filled_chains.push(name.to_owned());
+        self.chain(name)
+    }
+
+    /// An nft table with all that is in it, as in `inet cni_plugins_masquerade`.
+    #[must_use]
+    pub fn nft_table(mut self, family_and_name: &str) -> Self {
+        self.tables.push(format!("table {family_and_name}"));
+        self
+    }
+
+    /// A file, or all files under a directory.
+    #[must_use]
+    pub fn path(mut self, path: &str) -> Self {
+        self.paths.push(path.trim_end_matches('/').to_owned());
+        self
+    }
+
+    /// What portmap's iptables backend keeps for the next container.
+    #[must_use]
+    pub fn portmap(self) -> Self {
+        self.chain("CNI-HOSTPORT-DNAT")
+            .filled_chain("CNI-HOSTPORT-SETMARK")
+            .filled_chain("CNI-HOSTPORT-MASQ")
+    }
+
+    /// What firewall's iptables backend keeps for the next container.
+    #[must_use]
+    pub fn firewall(self) -> Self {
+        self.chain("CNI-FORWARD").chain("CNI-ADMIN")
+    }
+
+    /// The lock and the last address that host-local keeps in a network's directory, as in
+    /// `/var/lib/cni/networks/net1`; not the leases.
+    #[must_use]
+    pub fn host_local(self, dir: &str) -> Self {
+        self.path(&format!("{dir}/lock"))
+            .path(&format!("{dir}/last_reserved_ip.0"))
+            .path(&format!("{dir}/last_reserved_ip.1"))
+    }
+
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.links.extend(other.links);
+        self.chains.extend(other.chains);
+        self.filled_chains.extend(other.filled_chains);
+        self.tables.extend(other.tables);
+        self.paths.extend(other.paths);
+        self
+    }
+
+    pub(crate) fn covers(&self, section: Section, line: &str) -> bool {
+        match section {
+            Section::Nft => self.tables.iter().any(|table| rules::is_in(line, table)),
+            Section::Files => self.paths.iter().any(|path| {
+                let rest = line.strip_prefix(path.as_str());
+                rest.is_some_and(|rest| rest.starts_with(['/', ' ']))
+            }),
+            Section::Iptables => {
+                let has = |flag: &str, name: &str| has_pair(line, flag, name);
+                let declares = |name: &String| has("-N", name) || has("-j", name);
+                self.chains.iter().any(declares)
+                    || self.filled_chains.iter().any(|name| has("-A", name))
+            }
+            _ => self
+                .links
+                .iter()
+                .any(|link| line.split(' ').any(|word| word == link)),
+        }
+    }
+}
+
+fn has_pair(line: &str, flag: &str, value: &str) -> bool {
+    let mut words = line.split(' ');
+    words.any(|word| word == flag) && words.next() == Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_takes_its_addresses_and_routes_along() {
+        let ignore = Ignore::new().link("cni0");
+        assert!(ignore.covers(Section::Links, "cni0"));
+        assert!(ignore.covers(Section::Routes, "10.0.0.0/24 dev cni0 scope link"));
+        assert!(!ignore.covers(Section::Links, "cni01"));
+    }
+
+    #[test]
+    fn a_containers_own_rules_in_a_shared_chain_still_show() {
+        let ignore = Ignore::new().portmap();
+        let covers = |line| ignore.covers(Section::Iptables, line);
+        assert!(covers("iptables -t nat -N CNI-HOSTPORT-DNAT"));
+        assert!(covers(
+            "iptables -t nat -A OUTPUT -m addrtype -j CNI-HOSTPORT-DNAT"
+        ));
+        assert!(covers(
+            "iptables -t nat -A CNI-HOSTPORT-MASQ -m mark -j MASQUERADE"
+        ));
+        assert!(!covers(
+            "iptables -t nat -A CNI-HOSTPORT-DNAT -p tcp -j CNI-DN-0123"
+        ));
+        assert!(!covers("iptables -t nat -N CNI-DN-0123"));
+    }
+
+    #[test]
+    fn a_path_ends_at_a_component() {
+        let ignore = Ignore::new()
+            .host_local("/var/lib/cni/networks/n")
+            .path("/a/b");
+        let covers = |line| ignore.covers(Section::Files, line);
+        assert!(covers("/var/lib/cni/networks/n/lock 0640 \"\""));
+        assert!(covers("/a/b/c 0600 \"\""));
+        assert!(!covers("/a/bc 0600 \"\""));
+        assert!(!covers("/var/lib/cni/networks/n/10.0.0.2 0600 \"id\""));
+    }
+}

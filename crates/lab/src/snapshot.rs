@@ -1,0 +1,203 @@
+//! The state of a node as lines of text, so that a test can say "nothing remains".
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::ignore::Ignore;
+use crate::netns::Netns;
+use crate::node::Node;
+use crate::wait::eventually;
+
+/// How long the kernel may take to clear away what belonged to a deleted namespace.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Longer files are told apart by a hash, so that a difference stays readable.
+const SHOWN_BYTES: usize = 300;
+
+/// What a line of a snapshot is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Section {
+    Links,
+    Addresses,
+    Routes,
+    PolicyRules,
+    Neighbours,
+    Iptables,
+    Nft,
+    Files,
+}
+
+/// What there was on a node at one moment. Equal snapshots mean that nothing came or went.
+#[derive(Clone)]
+pub struct Snapshot {
+    lines: BTreeMap<Section, Vec<String>>,
+    dirs: Vec<String>,
+    ignore: Ignore,
+}
+
+impl Snapshot {
+    pub(crate) fn take(node: &Node, dirs: &[&str]) -> Result<Self> {
+        let addresses = node.addresses()?;
+        let addresses = addresses
+            .iter()
+            .map(|a| format!("{} dev {}", a.cidr, a.dev));
+        let mut files = Vec::new();
+        for dir in dirs {
+            list_files(&node.path(dir), dir, &mut files)?;
+        }
+        let mut lines = BTreeMap::from([
+            (Section::Links, node.links()?),
+            (Section::Addresses, addresses.collect()),
+            (Section::Routes, node.routes()?),
+            (Section::PolicyRules, ip_lines(node, &["rule"])?),
+            // Others come and go by themselves.
+            (
+                Section::Neighbours,
+                ip_lines(node, &["neighbour", "show", "nud", "permanent"])?,
+            ),
+            (Section::Iptables, node.iptables_lines()?),
+            (Section::Nft, node.nft_lines()?),
+            (Section::Files, files),
+        ]);
+        for lines in lines.values_mut() {
+            lines.sort();
+        }
+        let dirs = dirs.iter().map(ToString::to_string).collect();
+        Ok(Self {
+            lines,
+            dirs,
+            ignore: Ignore::new(),
+        })
+    }
+
+    /// Leaves out what may stay behind, here and in whatever this is compared with by
+    /// [`Node::assert_unchanged`].
+    #[must_use]
+    pub fn ignoring(mut self, ignore: Ignore) -> Self {
+        for (section, lines) in &mut self.lines {
+            lines.retain(|line| !ignore.covers(*section, line));
+        }
+        self.ignore = self.ignore.and(ignore);
+        self
+    }
+
+    /// What is gone (`-`) and what is new (`+`) in `later`; empty if nothing.
+    pub fn difference(&self, later: &Self) -> String {
+        let mut text = String::new();
+        for (section, lines) in &self.lines {
+            let now = later.lines.get(section).map_or(&[][..], Vec::as_slice);
+            let gone = surplus(lines, now).map(|line| format!("  - {line}\n"));
+            let new = surplus(now, lines).map(|line| format!("  + {line}\n"));
+            let changes: String = gone.chain(new).collect();
+            if !changes.is_empty() {
+                let _ = write!(text, "{section:?}\n{changes}");
+            }
+        }
+        text
+    }
+
+    /// Waits until `node` is as it was; the error is the difference.
+    pub(crate) fn await_same(&self, node: &Node) -> Result<(), String> {
+        let dirs: Vec<_> = self.dirs.iter().map(String::as_str).collect();
+        let mut difference = String::new();
+        let same = eventually(SETTLE, "unchanged", || {
+            difference = match Self::take(node, &dirs) {
+                Ok(now) => self.difference(&now.ignoring(self.ignore.clone())),
+                Err(error) => format!("no snapshot: {error:#}\n"),
+            };
+            difference.is_empty().then_some(())
+        });
+        same.map_err(|_| difference)
+    }
+}
+
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Self) -> bool {
+        self.lines == other.lines
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (section, lines) in &self.lines {
+            writeln!(f, "{section:?}")?;
+            lines
+                .iter()
+                .try_for_each(|line| writeln!(f, "    {line}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The lines that occur in `some` more often than in `others`.
+fn surplus<'a>(some: &'a [String], others: &[String]) -> impl Iterator<Item = &'a String> {
+    let mut left = others.to_vec();
+    some.iter().filter(
+        move |line| match left.iter().position(|other| other == *line) {
+            Some(found) => {
+                left.remove(found);
+                false
+            }
+            None => true,
+        },
+    )
+}
+
+fn ip_lines(node: &Node, args: &[&str]) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for family in ["-4", "-6"] {
+        let text = node.run(["ip", family].iter().chain(args))?.stdout;
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.extend(text.lines().map(|line| format!("{family} {}", words(line))));
+    }
+    Ok(lines)
+}
+
+/// Adds the files under `dir`, which the node calls `name`. Empty directories do not count.
+fn list_files(dir: &Path, name: &str, files: &mut Vec<String>) -> Result<()> {
+    let list = match fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        list => list.with_context(|| format!("list {name}"))?,
+    };
+    for entry in list {
+        let entry = entry.with_context(|| format!("list {name}"))?;
+        let name = format!(
+            "{}/{}",
+            name.trim_end_matches('/'),
+            entry.file_name().display()
+        );
+        let about = entry
+            .metadata()
+            .with_context(|| format!("look at {name}"))?;
+        if about.is_dir() {
+            list_files(&entry.path(), &name, files)?;
+        } else {
+            let mode = about.permissions().mode() & 0o7777;
+            files.push(format!("{name} {mode:04o} {}", contents(&entry.path())));
+        }
+    }
+    Ok(())
+}
+
+fn contents(path: &Path) -> String {
+    if let Ok(target) = fs::read_link(path) {
+        return format!("-> {}", target.display());
+    }
+    match fs::read(path) {
+        Ok(bytes) if bytes.len() <= SHOWN_BYTES => format!("{:?}", String::from_utf8_lossy(&bytes)),
+        Ok(bytes) => {
+            let mut hasher = DefaultHasher::new();
+            bytes.hash(&mut hasher);
+            format!("{} bytes, hash {:016x}", bytes.len(), hasher.finish())
+        }
+        // A socket, say: that it is there is enough.
+        Err(error) => format!("({})", error.kind()),
+    }
+}

@@ -1,0 +1,155 @@
+//! A node is a world of its own, and leaves the host's alone.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lab::{Address, Netns, Node, eventually};
+
+#[test]
+fn a_node_starts_with_a_loopback_and_nothing_else() {
+    let node = Node::new("fresh").unwrap();
+    assert!(node.links().unwrap().is_empty());
+    node.ping("127.0.0.1").unwrap();
+    assert_eq!(node.run(["uname", "-n"]).unwrap().stdout, "fresh\n");
+    assert_eq!(node.run(["ls", "/sys/class/net"]).unwrap().stdout, "lo\n");
+    assert_eq!(node.iptables_save().unwrap(), "");
+    assert_eq!(node.nft_ruleset().unwrap(), "");
+}
+
+#[test]
+fn what_a_node_writes_does_not_reach_the_host() {
+    let node = Node::new("writer").unwrap();
+    for dir in ["/etc", "/opt", "/var/lib", "/run", "/var/run"] {
+        let file = format!("{dir}/lab-test-{}", node.holder_pid());
+        node.write(&file, "here").unwrap();
+        assert_eq!(node.run(["cat", &file]).unwrap().stdout, "here");
+        assert_eq!(node.read(&file).unwrap(), "here");
+        assert!(!Path::new(&file).exists(), "{file} is on the host");
+    }
+    assert!(node.has("/etc/passwd"), "the host's /etc shows through");
+    assert!(!node.has("/etc/lab-nonesuch"));
+}
+
+#[test]
+fn sysctls_are_the_nodes_own() {
+    let (one, two) = (Node::new("one").unwrap(), Node::new("two").unwrap());
+    one.sysctl("net.ipv4.ip_forward", "1").unwrap();
+    two.sysctl("net.ipv4.ip_forward", "0").unwrap();
+    let show = ["cat", "/proc/sys/net/ipv4/ip_forward"];
+    assert_eq!(one.run(show).unwrap().stdout, "1\n");
+    assert_eq!(two.run(show).unwrap().stdout, "0\n");
+    assert!(one.sysctl("net.nonesuch", "1").is_err());
+}
+
+#[test]
+fn two_nodes_with_the_same_names_do_not_collide() {
+    let nodes = [Node::new("twin").unwrap(), Node::new("twin").unwrap()];
+    for node in &nodes {
+        let pod = node.pod("same").unwrap();
+        node.run(["ip", "link", "add", "br0", "type", "bridge"])
+            .unwrap();
+        assert!(pod.links().unwrap().is_empty());
+        assert_eq!(node.links().unwrap(), ["br0"]);
+    }
+    assert!(!Path::new("/run/netns/same").exists());
+}
+
+#[test]
+fn wired_nodes_reach_each_other() {
+    let (left, right) = (Node::new("left").unwrap(), Node::new("right").unwrap());
+    left.wire("up0", "192.0.2.1/24", &right, "192.0.2.2/24")
+        .unwrap();
+    left.wire("up1", "2001:db8::1/64", &right, "2001:db8::2/64")
+        .unwrap();
+    left.ping("192.0.2.2").unwrap();
+    right.ping("2001:db8::1").unwrap();
+    let address = Address {
+        dev: "up0".into(),
+        cidr: "192.0.2.2/24".into(),
+    };
+    assert!(right.addresses().unwrap().contains(&address));
+}
+
+#[test]
+fn pods_can_be_made_at_the_same_time() {
+    let node = Node::new("busy").unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let node = &node;
+            scope.spawn(move || node.pod(&format!("p{number}")).unwrap());
+        }
+    });
+    assert_eq!(
+        node.run(["ip", "netns", "list"])
+            .unwrap()
+            .stdout
+            .lines()
+            .count(),
+        8
+    );
+}
+
+#[test]
+fn a_deleted_pod_is_gone() {
+    let node = Node::new("n").unwrap();
+    let pod = node.pod("p").unwrap();
+    assert!(node.has(pod.netns_path()));
+    pod.delete().unwrap();
+    assert!(!node.has(pod.netns_path()));
+    assert!(pod.run(["true"]).is_err());
+}
+
+#[test]
+fn a_dropped_node_takes_its_holder_along() {
+    let node = Node::new("short").unwrap();
+    let proc = format!("/proc/{}", node.holder_pid());
+    assert!(Path::new(&proc).exists());
+    drop(node);
+    assert!(!Path::new(&proc).exists());
+}
+
+/// Set in the process that the next test starts, to kill it.
+const VICTIM: &str = "LAB_TEST_VICTIM";
+
+#[test]
+fn the_holder_dies_with_a_killed_owner() {
+    if std::env::var_os(VICTIM).is_some() {
+        let node = Node::new("victim").unwrap();
+        node.pod("p").unwrap();
+        eprintln!("holder {}", node.holder_pid());
+        return std::io::stdin().lines().for_each(drop);
+    }
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "the_holder_dies_with_a_killed_owner",
+            "--nocapture",
+        ])
+        .env(VICTIM, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(owner.stderr.take().unwrap()).lines();
+    let holder = said
+        .map(|line| line.unwrap())
+        .find_map(|line| line.strip_prefix("holder ").map(str::to_owned))
+        .unwrap();
+    let comm = format!("/proc/{holder}/comm");
+    assert_eq!(fs::read_to_string(&comm).unwrap(), "cat\n");
+
+    // SIGKILL: the owner cannot clean up.
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    // Orphaned, it may stay a zombie where process 1 reaps nobody; its namespaces are gone then.
+    eventually(Duration::from_secs(5), "the holder ends", || {
+        let alive =
+            fs::read_dir(format!("/proc/{holder}/fd")).is_ok_and(|mut fds| fds.next().is_some());
+        (!alive).then_some(())
+    })
+    .unwrap();
+}
