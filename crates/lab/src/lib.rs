@@ -4,12 +4,28 @@
 //! `/var`. A [`Pod`] is a network namespace on a node. Both end with the test process, even when
 //! that is killed, and nothing of them has a name outside, so runs do not collide.
 //!
+//! ```no_run
+//! use lab::{Call, Netns, Node, tools};
+//!
+//! let node = Node::new("n1")?;
+//! let pod = node.pod("p1")?;
+//! let before = node.snapshot(&["/var/lib/cni"])?;
+//! let call = Call::new("ADD").pod(&pod).path(tools::cni_plugin_dir());
+//! let result = call.run(&node, tools::cni_plugin_dir().join("bridge"))?.ok_json()?;
+//! pod.ping("10.0.0.1")?;
+//! node.assert_unchanged(&before);
+//! # anyhow::Ok(())
+//! ```
+//!
 //! Needs root, iproute2 and util-linux. It is for development only: nothing that ships links it.
 
+mod call;
+mod cnitool;
 mod files;
 mod ignore;
 mod netns;
 mod node;
+mod noop;
 mod pod;
 mod process;
 mod rules;
@@ -18,9 +34,12 @@ pub mod tools;
 mod traffic;
 mod wait;
 
+pub use call::{Call, Outcome};
+pub use cnitool::CniTool;
 pub use ignore::Ignore;
 pub use netns::{Address, Netns};
 pub use node::Node;
+pub use noop::{Noop, Seen};
 pub use pod::Pod;
 pub use process::{DEADLINE, Output, Running, attempt, run};
 pub use snapshot::Snapshot;
