@@ -1,3 +1,33 @@
-.PHONY: tools
-tools:
+# Thin on purpose: what a target does is written in xtask/, in Rust.
+#
+# Not here yet: `demo`, which comes with the mesh. Reserved, so taken by nothing else:
+# `build-all`, `build-all-linux`, `build-all-script` and `build-version`.
+
+.DEFAULT_GOAL := help
+.PHONY: help build check test install tools clean toolchain
+
+help: ## print this
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+build: toolchain ## build the release binaries for this machine into dist/bin
+	@cargo xtask build
+
+check: toolchain ## the quick loop: format, lints, unit tests, dependencies, docs
+	@cargo xtask check
+
+test: toolchain ## everything, from a fresh machine on (root)
+	@cargo xtask test
+
+install: toolchain ## put the plugins of dist/bin into $(DESTDIR)/opt/cni/bin
+	@cargo xtask install --destdir '$(DESTDIR)'
+
+tools: toolchain ## fetch the real components that tests run against
 	@cargo xtask tools
+
+# rustup installs the pinned toolchain on first use, unless the machine forbids it to.
+toolchain:
+	@cargo --version >/dev/null 2>&1 || rustup toolchain install --no-self-update
+
+clean: ## remove what was built; fetched tools stay
+	cargo clean
+	rm -rf dist

@@ -1,6 +1,11 @@
 //! What the Makefile calls. `make help` tells what for.
 
+mod cargo;
+mod check;
+mod dist;
+mod elf;
 mod run;
+mod test;
 mod tools;
 
 use std::process::ExitCode;
@@ -18,11 +23,14 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(args: &[String]) -> Result<()> {
-    let (command, rest) = match args {
-        [] => ("help", &[][..]),
-        [command, rest @ ..] => (command.as_str(), rest),
-    };
+    let (command, rest) = args
+        .split_first()
+        .map_or(("", args), |(c, rest)| (c.as_str(), rest));
     match (command, rest) {
+        ("build", []) => dist::build(),
+        ("check", []) => check::check(),
+        ("install", rest) => dist::install(rest),
+        ("test", []) => test::test(),
         ("tools", []) => tools::ensure(),
         (_, []) => bail!("no command {command:?}: run \"make help\""),
         (_, [extra, ..]) => bail!("{command} takes no argument {extra:?}"),

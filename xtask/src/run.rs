@@ -1,7 +1,10 @@
 //! Running other programs: plainly, for their output, or patiently when they use the network.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -47,6 +50,22 @@ const TRANSIENT: &[&str] = &[
 /// Says what happens, with the time since the program began.
 pub(crate) fn say(start: Instant, text: &str) {
     eprintln!("[{:6.1}s] {text}", start.elapsed().as_secs_f64());
+}
+
+/// Whether this process may do what tests and package installation do.
+pub(crate) fn is_root() -> Result<bool> {
+    Ok(fs::metadata("/proc/self").context("read /proc/self")?.uid() == 0)
+}
+
+/// Runs a command to its end and fails if it does.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let text = describe(command);
+    eprintln!("+ {text}");
+    let status = command.status().with_context(|| format!("start {text}"))?;
+    if !status.success() {
+        bail!("{text}: {status}");
+    }
+    Ok(())
 }
 
 /// Runs a command for its standard output.
@@ -169,7 +188,8 @@ fn forward(pipe: impl Read + Send + 'static, lines: Sender<String>) {
 }
 
 fn describe(command: &Command) -> String {
-    let mut words = vec![command.get_program().to_string_lossy()];
+    let program = Path::new(command.get_program());
+    let mut words = vec![program.file_name().unwrap_or_default().to_string_lossy()];
     words.extend(command.get_args().map(|arg| arg.to_string_lossy()));
     words.join(" ")
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use lab::tools::DEBIAN_PACKAGES;
 
-use crate::run::{output, run_patiently, say};
+use crate::run::{is_root, run_patiently, say};
 
 /// Installs in a mount namespace where no systemd is to be seen: package scripts start or
 /// restart services only through it, and the host's own services must stay as they are. A
@@ -43,7 +43,7 @@ pub(super) fn install_missing(start: Instant) -> Result<()> {
         return Ok(());
     }
     say(start, &format!("debian: missing {}", missing.join(" ")));
-    if output(Command::new("id").arg("-u"))?.trim() != "0" {
+    if !is_root()? {
         bail!(
             "installing packages needs root: run \"make tools\" as root once, \
              or install them yourself: apt-get install {}",

@@ -1,0 +1,159 @@
+//! The release binaries: built into `dist/bin`, and from there put where runtimes look.
+
+use std::env;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use lab::tools::workspace_dir;
+
+use crate::cargo::{cargo, target_dir};
+use crate::run::{output, run, run_patiently};
+
+/// A CNI plugin that we ship.
+pub(crate) struct Plugin {
+    /// Cargo package.
+    pub(crate) package: &'static str,
+    /// Name of the binary, which is also the plugin's `type`.
+    pub(crate) bin: &'static str,
+}
+
+/// All of them.
+pub(crate) const PLUGINS: &[Plugin] = &[Plugin {
+    package: "plugin",
+    bin: "headcni",
+}];
+
+/// Where `make build` leaves the binaries.
+pub(crate) fn bin_dir() -> PathBuf {
+    workspace_dir().join("dist/bin")
+}
+
+/// Builds the plugins as static binaries: they run on whatever libc a node has, and start in
+/// half the time of a dynamically linked one.
+pub(crate) fn build() -> Result<()> {
+    let target = musl_target()?;
+    ensure_target(target)?;
+    let mut command = cargo(&["build", "--release", "--target", target]);
+    for plugin in PLUGINS {
+        command.args(["--package", plugin.package, "--bin", plugin.bin]);
+    }
+    run(&mut command)?;
+
+    let (built, dist) = (target_dir()?.join(target).join("release"), bin_dir());
+    for plugin in PLUGINS {
+        place(&built.join(plugin.bin), &dist)?;
+    }
+    Ok(())
+}
+
+/// Puts the built plugins into `opt/cni/bin` under a root, `/` if none is named.
+pub(crate) fn install(args: &[String]) -> Result<()> {
+    let root = match args {
+        [] => env::var_os("DESTDIR").unwrap_or_default(),
+        [flag, root] if flag == "--destdir" => root.into(),
+        _ => bail!("install takes --destdir DIR, not {args:?}"),
+    };
+    let into = if root.is_empty() {
+        PathBuf::from("/")
+    } else {
+        PathBuf::from(root)
+    };
+    let into = into.join("opt/cni/bin");
+    for plugin in PLUGINS {
+        let from = bin_dir().join(plugin.bin);
+        if !from.is_file() {
+            bail!("no {}: run \"make build\" first", from.display());
+        }
+        place(&from, &into)?;
+    }
+    Ok(())
+}
+
+/// Copies a program into a directory so that whoever starts it meanwhile gets the old one or
+/// the new one, whole. A plain copy would also fail while the old one runs.
+fn place(program: &Path, dir: &Path) -> Result<()> {
+    let name = program.file_name().context("a program has a name")?;
+    let to = dir.join(name);
+    let fresh = dir.join(format!(".{}.{}", name.to_string_lossy(), process::id()));
+    fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+    let copied = copy_executable(program, &fresh)
+        .and_then(|()| fs::rename(&fresh, &to))
+        .with_context(|| format!("copy {} to {}", program.display(), to.display()));
+    if copied.is_err() {
+        // The copy failed for a reason that is reported; that it may not exist is not news.
+        let _ = fs::remove_file(&fresh);
+    }
+    copied?;
+    eprintln!("{}", to.display());
+    Ok(())
+}
+
+fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    fs::set_permissions(to, Permissions::from_mode(0o755))?;
+    File::open(to)?.sync_all()
+}
+
+/// The target whose binaries run on this machine and need nothing of it.
+pub(crate) fn musl_target() -> Result<&'static str> {
+    Ok(match env::consts::ARCH {
+        "x86_64" => "x86_64-unknown-linux-musl",
+        "aarch64" => "aarch64-unknown-linux-musl",
+        "riscv64" => "riscv64gc-unknown-linux-musl",
+        other => bail!("no static target is known for {other}"),
+    })
+}
+
+fn ensure_target(target: &str) -> Result<()> {
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    if Path::new(sysroot.trim())
+        .join("lib/rustlib")
+        .join(target)
+        .is_dir()
+    {
+        return Ok(());
+    }
+    if Command::new("rustup").arg("--version").output().is_err() {
+        bail!(
+            "the standard library for {target} is missing, and rustup to fetch it: install rustup"
+        );
+    }
+    run_patiently(Instant::now(), "rustup", || {
+        let mut command = Command::new("rustup");
+        command
+            .args(["target", "add", target])
+            .current_dir(workspace_dir());
+        command
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placed_program_is_executable_and_replaces_the_old_one() {
+        let dir = env::temp_dir().join(format!("xtask-place-{}", process::id()));
+        let (from, into) = (dir.join("headcni"), dir.join("opt"));
+        fs::create_dir_all(&dir).unwrap();
+        for text in ["old", "new"] {
+            fs::copy("/proc/self/comm", &from).unwrap();
+            File::create(&from)
+                .unwrap()
+                .set_len(text.len() as u64)
+                .unwrap();
+            place(&from, &into).unwrap();
+        }
+        let placed = fs::metadata(into.join("headcni")).unwrap();
+        let left = fs::read_dir(&into).unwrap().count();
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(
+            (placed.len(), placed.permissions().mode() & 0o777, left),
+            (3, 0o755, 1)
+        );
+    }
+}
