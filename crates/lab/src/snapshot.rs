@@ -44,7 +44,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(node: &Node, dirs: &[&str]) -> Result<Self> {
-        let addresses = node.addresses()?;
+        // IPv6 link-local addresses come by themselves, a while after their link.
+        let mut addresses = node.addresses()?;
+        addresses.retain(|address| !address.cidr.starts_with("fe80:"));
+        let mut routes = node.routes()?;
+        routes.retain(|route| !follows_from_address(route));
         let addresses = addresses
             .iter()
             .map(|a| format!("{} dev {}", a.cidr, a.dev));
@@ -55,7 +59,7 @@ impl Snapshot {
         let mut lines = BTreeMap::from([
             (Section::Links, node.links()?),
             (Section::Addresses, addresses.collect()),
-            (Section::Routes, node.routes()?),
+            (Section::Routes, routes),
             (Section::PolicyRules, ip_lines(node, &["rule"])?),
             // Others come and go by themselves.
             (
@@ -134,6 +138,12 @@ impl fmt::Debug for Snapshot {
         }
         Ok(())
     }
+}
+
+/// Whether the kernel alone keeps this route, for an address that is recorded itself or does not
+/// count.
+fn follows_from_address(route: &str) -> bool {
+    route.contains(" table local proto kernel ") || route.starts_with("fe80::/64 ")
 }
 
 /// The lines that occur in `some` more often than in `others`.

@@ -63,6 +63,10 @@ fn pods_on_a_bridge_talk_and_leave_nothing() {
     let address = format!("{second}:7777").parse().unwrap();
     assert_eq!(one.call_echo(address, "hello").unwrap().to_string(), first);
     assert!(node.call_echo(address, &"long ".repeat(50_000)).is_ok());
+    let six = EchoServer::start(&two, Family::V6, 0).unwrap();
+    let address_six = format!("[fd00:88::3]:{}", six.port().unwrap());
+    let seen = one.call_echo(address_six.parse().unwrap(), "six").unwrap();
+    assert_eq!(seen.to_string(), "fd00:88::2");
     drop(server);
     assert!(one.call_echo(address, "anybody?").is_err());
 
