@@ -17,6 +17,7 @@ use crate::process::{DEADLINE, Output, Running};
 /// so that a missing variable can be tested, too.
 #[derive(Debug, Clone)]
 pub struct Call {
+    under: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     stdin: Vec<u8>,
     deadline: Duration,
@@ -26,6 +27,7 @@ impl Call {
     /// A call of this verb: ADD, DEL, CHECK, GC, STATUS, VERSION or whatever else.
     pub fn new(verb: &str) -> Self {
         let call = Self {
+            under: Vec::new(),
             env: Vec::new(),
             stdin: Vec::new(),
             deadline: DEADLINE,
@@ -92,6 +94,17 @@ impl Call {
         self
     }
 
+    /// A program that runs the plugin, with its own arguments before the plugin's path: strace,
+    /// say, which can kill the plugin at a chosen system call.
+    #[must_use]
+    pub fn under<S: AsRef<OsStr>>(mut self, line: impl IntoIterator<Item = S>) -> Self {
+        self.under = line
+            .into_iter()
+            .map(|word| word.as_ref().to_owned())
+            .collect();
+        self
+    }
+
     /// How long the plugin may take before the call fails; 30 seconds unless told.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -108,7 +121,10 @@ impl Call {
 
     /// Starts the plugin and leaves it running: to be killed in the middle, say.
     pub fn spawn(&self, node: &Node, plugin: impl AsRef<Path>) -> Result<Running> {
-        let mut command = node.command(plugin.as_ref());
+        let plugin = plugin.as_ref().as_os_str();
+        let mut words = self.under.iter().map(OsString::as_os_str).chain([plugin]);
+        let mut command = node.command(words.next().unwrap_or(plugin));
+        command.args(words);
         bare(&mut command).envs(self.env.iter().map(|(name, value)| (name, value)));
         Running::spawn(&mut command, &self.stdin)
     }

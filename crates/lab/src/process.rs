@@ -158,6 +158,7 @@ fn told(output: &Output) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
     use std::time::Instant;
 
     use super::*;
@@ -176,6 +177,21 @@ mod tests {
                 .ends_with("killed after 200ms\nstderr: so far"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_killed_process_leaves_its_children_to_their_own_end() {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "exec 3<&0; (read line <&3; echo child got $line) & kill -9 $$",
+        ]);
+        let output = Running::spawn(&mut command, b"it\n")
+            .unwrap()
+            .wait(DEADLINE)
+            .unwrap();
+        assert_eq!(output.status.signal(), Some(9));
+        assert_eq!(output.stdout, "child got it\n");
     }
 
     #[test]

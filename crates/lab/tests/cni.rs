@@ -1,8 +1,9 @@
 //! Real plugins on a node: bridge and host-local, called directly and through cnitool.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use lab::{Call, EchoServer, Family, Ignore, Netns, Node, Noop, tools};
+use lab::{Call, EchoServer, Family, Ignore, Netns, Node, tools};
 use serde_json::{Value, json};
 
 const DIRS: &[&str] = &["/var/lib/cni", "/etc/cni"];
@@ -108,6 +109,36 @@ fn a_failed_plugin_tells_why() {
 }
 
 #[test]
+fn a_plugin_can_be_killed_at_a_chosen_system_call() {
+    let node = Node::new("n1").unwrap();
+    let plugin = tools::cni_plugin_dir().join("host-local");
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null"];
+    let kill = ["-e", "trace=flock", "-e", "inject=flock:signal=KILL:when=1"];
+    let call = Call::new("ADD")
+        .container_id("c1")
+        .netns("/none")
+        .ifname("eth0")
+        .path("/none");
+    let call = call.conf(&bridge_conf());
+    let outcome = call
+        .clone()
+        .under(strace.iter().chain(&kill))
+        .run(&node, &plugin)
+        .unwrap();
+    assert_eq!(outcome.status.signal(), Some(9), "{outcome:?}");
+    assert!(
+        node.has("/var/lib/cni/networks/labnet/lock"),
+        "it came as far as the lock"
+    );
+    assert!(
+        !node.has("/var/lib/cni/networks/labnet/10.88.0.2"),
+        "and no farther"
+    );
+    call.run(&node, &plugin).unwrap().ok().unwrap();
+    assert!(node.has("/var/lib/cni/networks/labnet/10.88.0.2"));
+}
+
+#[test]
 fn cnitool_drives_a_chain_with_a_host_port() {
     let node = Node::new("n1").unwrap();
     let outside = Node::new("outside").unwrap();
@@ -157,65 +188,4 @@ fn cnitool_drives_a_chain_with_a_host_port() {
     tool("del").ok().unwrap();
     node.assert_unchanged(&before);
     assert!(!tool("check").status.success());
-}
-
-#[test]
-fn noop_records_what_it_gets_and_does_as_told() {
-    let node = Node::new("n1").unwrap();
-    let plugin = tools::test_plugin_dir().join("noop");
-    let mut noop = Noop::new().unwrap();
-    let mut conf = noop.conf();
-    conf["cniVersion"] = "1.0.0".into();
-    conf["name"] = "labnet".into();
-    conf["extra"] = json!({"kept": [1, 2]});
-    let call = |verb| {
-        let call = Call::new(verb)
-            .container_id("c1")
-            .netns("/run/netns/none")
-            .ifname("eth7");
-        let call = call
-            .path("/nowhere:/else")
-            .args("K=V")
-            .env("CNI_NETNS_OVERRIDE", "1");
-        call.conf(&conf).run(&node, &plugin).unwrap()
-    };
-
-    let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]});
-    noop.report_result(&result).unwrap();
-    noop.report_stderr("psst").unwrap();
-    let outcome = call("ADD");
-    assert_eq!(outcome.ok_json().unwrap(), result);
-    assert_eq!(outcome.stderr, "psst");
-
-    noop.report_error(123, "as told").unwrap();
-    let outcome = call("DEL");
-    assert_eq!(
-        (outcome.err_code(), outcome.err_msg()),
-        (Some(123), "as told")
-    );
-
-    noop.behave().unwrap();
-    noop.report_garbage("{").unwrap();
-    noop.exit_with(9).unwrap();
-    let outcome = call("DEL");
-    assert_eq!(
-        (outcome.status.code(), outcome.stdout.as_str()),
-        (Some(9), "{")
-    );
-
-    assert_eq!(noop.verbs().unwrap(), ["ADD", "DEL", "DEL"]);
-    let seen = &noop.calls().unwrap()[0];
-    assert_eq!(seen.conf, conf);
-    assert_eq!(
-        (seen.container_id.as_str(), seen.ifname.as_str()),
-        ("c1", "eth7")
-    );
-    assert_eq!(
-        (seen.netns.as_str(), seen.args.as_str()),
-        ("/run/netns/none", "K=V")
-    );
-    assert_eq!(
-        (seen.path.as_str(), seen.netns_override.as_str()),
-        ("/nowhere:/else", "1")
-    );
 }
