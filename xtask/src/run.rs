@@ -87,52 +87,27 @@ pub(crate) fn run_patiently(
     what: &str,
     mut command: impl FnMut() -> Command,
 ) -> Result<()> {
-    for (nth, wait) in BACK_OFF.iter().enumerate() {
-        match attempt(start, what, &mut command()) {
-            Err(Failure::Transient(error)) => {
-                let tries = BACK_OFF.len() + 1;
+    let mut waits = BACK_OFF.iter();
+    loop {
+        let mut command = command();
+        let text = describe(&command);
+        let (status, tail) =
+            watch(start, what, &mut command).with_context(|| format!("run {text}"))?;
+        if status.success() {
+            return Ok(());
+        }
+        let tail = Vec::from(tail).join("\n");
+        match waits.next().filter(|_| is_transient(&tail)) {
+            Some(wait) => {
                 say(
                     start,
-                    &format!("{what}: try {} of {tries}: {error:#}", nth + 1),
-                );
-                say(
-                    start,
-                    &format!("{what}: trying again in {} s", wait.as_secs()),
+                    &format!("{what}: {status}, trying again in {} s", wait.as_secs()),
                 );
                 thread::sleep(*wait);
             }
-            Err(Failure::Lasting(error)) => return Err(error.context(what.to_owned())),
-            Ok(()) => return Ok(()),
+            None => bail!("{text}: {status}\n{tail}"),
         }
     }
-    match attempt(start, what, &mut command()) {
-        Ok(()) => Ok(()),
-        Err(Failure::Transient(error) | Failure::Lasting(error)) => {
-            Err(error.context(what.to_owned()))
-        }
-    }
-}
-
-enum Failure {
-    Transient(anyhow::Error),
-    Lasting(anyhow::Error),
-}
-
-fn attempt(start: Instant, what: &str, command: &mut Command) -> Result<(), Failure> {
-    let text = describe(command);
-    let (status, tail) = watch(start, what, command)
-        .with_context(|| format!("run {text}"))
-        .map_err(Failure::Lasting)?;
-    if status.success() {
-        return Ok(());
-    }
-    let tail = Vec::from(tail).join("\n");
-    let error = anyhow::anyhow!("{text}: {status}\n{tail}");
-    Err(if is_transient(&tail) {
-        Failure::Transient(error)
-    } else {
-        Failure::Lasting(error)
-    })
 }
 
 fn is_transient(output: &str) -> bool {
@@ -216,11 +191,15 @@ mod tests {
 
     #[test]
     fn the_end_of_the_output_is_in_the_error() {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo reason >&2; exit 3"]);
-        let Err(Failure::Lasting(error)) = attempt(Instant::now(), "test", &mut shell) else {
-            panic!("exit status 3 is a lasting failure");
+        let exit_3 = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "echo reason >&2; exit 3"]);
+            shell
         };
-        assert!(error.to_string().ends_with("\nreason"), "{error}");
+        let error = run_patiently(Instant::now(), "test", exit_3).unwrap_err();
+        assert!(
+            error.to_string().ends_with("exit status: 3\nreason"),
+            "{error}"
+        );
     }
 }
