@@ -4,7 +4,7 @@
 # `build-all`, `build-all-linux`, `build-all-script` and `build-version`.
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test install tools clean toolchain
+.PHONY: help build check test bench install tools clean toolchain
 
 help: ## print this
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -17,6 +17,9 @@ check: toolchain ## the quick loop: format, lints, unit tests, dependencies, doc
 
 test: toolchain ## everything, from a fresh machine on (root)
 	@cargo xtask test
+
+bench: toolchain ## measure what headcni adds to a delegate (root); ITERATIONS=200
+	@cargo xtask bench --iterations $(or $(ITERATIONS),200)
 
 install: toolchain ## put the plugins of dist/bin into $(DESTDIR)/opt/cni/bin
 	@cargo xtask install --destdir '$(DESTDIR)'

@@ -1,5 +1,6 @@
 //! What the Makefile calls. `make help` tells what for.
 
+mod bench;
 mod cargo;
 mod check;
 mod dist;
@@ -27,6 +28,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         .split_first()
         .map_or(("", args), |(c, rest)| (c.as_str(), rest));
     match (command, rest) {
+        ("bench", rest) => bench::run(rest),
         ("build", []) => dist::build(),
         ("check", []) => check::check(),
         ("install", rest) => dist::install(rest),
