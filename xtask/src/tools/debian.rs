@@ -27,12 +27,14 @@ pub(super) fn missing_packages() -> Result<Vec<&'static str>> {
     Ok(not_installed(&String::from_utf8_lossy(&listed.stdout)))
 }
 
+/// The abbreviation's second letter is the state; the first is what somebody wants it to be.
 fn not_installed(listed: &str) -> Vec<&'static str> {
     let installed: Vec<&str> = listed
         .lines()
-        .filter_map(|line| line.strip_prefix("ii "))
+        .filter(|line| line.get(1..2) == Some("i"))
+        .filter_map(|line| line.split_whitespace().last())
         .collect();
-    let lacks = |package: &&&str| !installed.iter().any(|name| name.trim() == **package);
+    let lacks = |package: &&&str| !installed.contains(*package);
     DEBIAN_PACKAGES.iter().filter(lacks).copied().collect()
 }
 
@@ -92,11 +94,14 @@ pub(super) fn install_missing(start: Instant) -> Result<()> {
     Ok(())
 }
 
+/// A machine with Docker's own containerd would lose it to Debian's, hence `--no-remove`: there
+/// a person decides.
 const OPTIONS: &[&str] = &[
     "--quiet",
     "--quiet",
     "--yes",
     "--no-install-recommends",
+    "--no-remove",
     "-oDpkg::Use-Pty=0",
     "-oDPkg::Lock::Timeout=300",
 ];
@@ -115,12 +120,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_removed_but_not_purged_is_missing() {
-        let state = |name: &&str| if *name == "socat" { "rc" } else { "ii" };
-        let lines = DEBIAN_PACKAGES
+    fn only_what_is_installed_now_counts() {
+        let state = |name: &str| match name {
+            "socat" => "rc ",
+            "runc" => "hi ",
+            "strace" => "iU ",
+            _ => "ii ",
+        };
+        let lines: Vec<String> = DEBIAN_PACKAGES
             .iter()
-            .map(|name| format!("{}  {name}\n", state(name)));
-        let listed: String = lines.collect();
-        assert_eq!(not_installed(&listed), ["socat"]);
+            .map(|name| format!("{} {name}", state(name)))
+            .collect();
+        let listed = lines.join("\n");
+        assert_eq!(not_installed(&listed), ["socat", "strace"]);
     }
 }
