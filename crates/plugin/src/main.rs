@@ -1,3 +1,96 @@
-//! The CNI plugin `headcni`.
+//! `headcni`, the CNI plugin.
+//!
+//! A call goes `conf` → `plan` → `steps`: the configuration says which plugins are to be executed,
+//! the plan completes the configuration of each, and `steps` executes them with a record of every
+//! step in `state`, so that a crash at any point can be undone.
 
-fn main() {}
+mod conf;
+mod delegate;
+mod errors;
+mod keys;
+mod log;
+mod netns;
+mod plan;
+mod pod;
+mod shape;
+mod state;
+mod steps;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use cni::{Attachment, Call, Env, Error, NetResult, Plugin, ValidAttachment};
+
+use crate::conf::Conf;
+use crate::log::CallLog;
+use crate::steps::Run;
+
+fn main() -> ExitCode {
+    let mut stdin: Box<dyn io::Read> = if io::stdin().is_terminal() {
+        // A person who tries the program by hand gets an answer, not a wait.
+        Box::new(io::empty())
+    } else {
+        Box::new(io::stdin().lock())
+    };
+    cni::serve(
+        &Headcni,
+        Env::of_process(),
+        &mut stdin,
+        &mut io::stdout().lock(),
+    )
+}
+
+struct Headcni;
+
+impl Headcni {
+    /// Does one call, and logs how it went.
+    fn logged<T>(
+        call: &Call,
+        attachment: Option<&Attachment>,
+        work: impl FnOnce(&Run<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let conf = Conf::parse(call)?;
+        let log = CallLog::start(&conf.log, call, attachment);
+        let outcome = work(&Run {
+            call,
+            conf: &conf,
+            log: &log,
+        });
+        log.finish(outcome.as_ref().err());
+        outcome
+    }
+}
+
+impl Plugin for Headcni {
+    fn about(&self) -> String {
+        format!(
+            "headcni {} is a CNI plugin: a container runtime executes it with CNI_COMMAND and \
+             other variables set, and a network configuration on stdin",
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+
+    fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
+        Self::logged(call, Some(to), |run| run.add(to))
+    }
+
+    fn del(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
+        Self::logged(call, Some(of), |run| run.del(of))
+    }
+
+    fn check(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
+        Self::logged(call, Some(of), |run| run.check(of))
+    }
+
+    fn gc(&self, call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
+        Self::logged(call, None, |run| run.gc(valid))
+    }
+
+    fn status(&self, call: &Call) -> Result<(), Error> {
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the method alone is not general enough over the lifetime of Run"
+        )]
+        Self::logged(call, None, |run| run.status())
+    }
+}

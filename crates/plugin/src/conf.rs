@@ -1,0 +1,175 @@
+//! The configuration as this plugin means it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::paths;
+use cni::{Call, Error};
+use serde_json::{Map, Value};
+
+use crate::keys::Keys;
+use crate::log;
+use crate::shape::Shape;
+
+/// Which way the plugin works: it follows from the keys that are there.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Mode {
+    /// `plugins`: execute each in order.
+    Chain(Vec<Map<String, Value>>),
+    /// `delegate`: complete one plugin's configuration and execute it.
+    Delegate(Map<String, Value>),
+    /// Neither: the datapath of our own.
+    Native,
+}
+
+/// What a configuration says about the call as a whole.
+#[derive(Debug)]
+pub(crate) struct Conf {
+    pub(crate) mode: Mode,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) delegate_timeout: Duration,
+    pub(crate) shape: Shape,
+    pub(crate) log: log::Settings,
+}
+
+/// How long a delegate may take. Runtimes give a whole ADD two to four minutes.
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
+
+impl Conf {
+    pub(crate) fn parse(call: &Call) -> Result<Self, Error> {
+        let keys = Keys::new(call.conf.keys(), "");
+        Ok(Self {
+            mode: mode(keys)?,
+            data_dir: located(
+                call,
+                keys,
+                "dataDir",
+                "HEADCNI_DATA_DIR",
+                paths::PLUGIN_DATA_DIR,
+            )?,
+            delegate_timeout: timeout(keys)?,
+            shape: Shape::parse(keys)?,
+            log: log::Settings::parse(keys, &call.env)?,
+        })
+    }
+}
+
+/// A path by config key, else by environment variable, else by default.
+pub(crate) fn located(
+    call: &Call,
+    keys: Keys<'_>,
+    key: &str,
+    variable: &str,
+    default: &str,
+) -> Result<PathBuf, Error> {
+    let (path, origin) = match (keys.text(key)?, call.env.get(variable)?) {
+        (Some(path), _) => (path, keys.name(key)),
+        (None, Some(path)) => (path, variable.to_owned()),
+        (None, None) => (default, String::new()),
+    };
+    let path = PathBuf::from(path);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    // The working directory is the runtime's: a relative path could mean anything.
+    Err(Error::config(format!(
+        "{origin} {:?} must be an absolute path",
+        path.display()
+    )))
+}
+
+fn mode(keys: Keys<'_>) -> Result<Mode, Error> {
+    match (keys.list("plugins")?, keys.object("delegate")?) {
+        (Some(_), Some(_)) => Err(Error::config(
+            "plugins and delegate exclude each other: make the delegate a member of plugins",
+        )),
+        (Some(members), None) => {
+            if members.is_empty() {
+                return Err(Error::config(
+                    "plugins is [] and must have at least one member",
+                ));
+            }
+            let members = members.iter().map(|member| member.as_object().cloned());
+            let members = members
+                .collect::<Option<_>>()
+                .ok_or_else(|| keys.wrong("plugins", "a list of objects"))?;
+            Ok(Mode::Chain(members))
+        }
+        (None, Some(delegate)) => Ok(Mode::Delegate(delegate.clone())),
+        (None, None) => Ok(Mode::Native),
+    }
+}
+
+fn timeout(keys: Keys<'_>) -> Result<Duration, Error> {
+    let key = "delegate_timeout_seconds";
+    match keys.number(key)? {
+        None => Ok(DEFAULT_TIMEOUT),
+        Some(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(Duration::from_secs_f64(seconds)),
+        Some(_) => Err(keys.wrong(key, "a number of seconds above 0, at most 3600")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::{Env, NetConf, Verb};
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(extra: &Value, env: &[(&str, &str)]) -> Call {
+        let mut conf = json!({ "cniVersion": "1.0.0", "name": "net", "type": "headcni" });
+        conf.as_object_mut()
+            .unwrap()
+            .extend(extra.as_object().unwrap().clone());
+        Call {
+            verb: Verb::Add,
+            conf: NetConf::parse(conf.to_string().as_bytes()).unwrap(),
+            env: env.iter().copied().collect::<Env>(),
+        }
+    }
+
+    #[test]
+    fn the_keys_decide_the_mode() {
+        let mode = |extra| Conf::parse(&call(&extra, &[])).unwrap().mode;
+        assert_eq!(mode(json!({})), Mode::Native);
+        assert_eq!(mode(json!({ "delegate": {} })), Mode::Delegate(Map::new()));
+        assert!(matches!(
+            mode(json!({ "plugins": [{ "type": "x" }] })),
+            Mode::Chain(_)
+        ));
+    }
+
+    #[rstest]
+    #[case(json!({ "plugins": [{}], "delegate": {} }), "plugins and delegate")]
+    #[case(json!({ "plugins": [] }), "plugins")]
+    #[case(json!({ "plugins": ["x"] }), "plugins")]
+    #[case(json!({ "plugins": {} }), "plugins")]
+    #[case(json!({ "delegate": "bridge" }), "delegate")]
+    #[case(json!({ "dataDir": 5 }), "dataDir")]
+    #[case(json!({ "dataDir": "relative" }), "relative")]
+    #[case(json!({ "delegate_timeout_seconds": 0 }), "delegate_timeout_seconds")]
+    #[case(json!({ "delegate_timeout_seconds": "1m" }), "delegate_timeout_seconds")]
+    #[case(json!({ "mtu": 12 }), "mtu")]
+    #[case(json!({ "log_level": "loud" }), "loud")]
+    fn bad_keys_are_refused_by_name(#[case] extra: Value, #[case] part: &str) {
+        let error = Conf::parse(&call(&extra, &[])).unwrap_err();
+        assert_eq!(error.code, cni::code::INVALID_CONFIG);
+        assert!(error.msg.contains(part), "{error}");
+    }
+
+    #[test]
+    fn the_data_directory_is_by_key_then_variable_then_default() {
+        let data_dir = |extra, env: &[_]| Conf::parse(&call(&extra, env)).unwrap().data_dir;
+        let env = [("HEADCNI_DATA_DIR", "/env")];
+        assert_eq!(
+            data_dir(json!({ "dataDir": "/key" }), &env),
+            PathBuf::from("/key")
+        );
+        assert_eq!(data_dir(json!({}), &env), PathBuf::from("/env"));
+        assert_eq!(
+            data_dir(json!({}), &[]),
+            PathBuf::from("/var/lib/cni/headcni")
+        );
+    }
+}

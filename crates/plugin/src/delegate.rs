@@ -1,0 +1,245 @@
+//! Completes the configuration of a delegate with what is known about this node.
+//!
+//! Pure but for the subnet file, which is read only when something is missing. What the
+//! configuration says is respected; two keys that contradict each other are an error.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use api::{SubnetEnv, SubnetEnvError};
+use cni::{Error, PluginType};
+use ipnet::IpNet;
+use serde_json::{Map, Value, json};
+
+use crate::keys::Keys;
+
+/// IPAM plugins that need ranges in their configuration; others know addresses by themselves.
+const RANGE_PLUGINS: [&str; 2] = ["host-local", "headcni-ipam"];
+
+/// Keys that mean something to headcni itself and nothing to its delegate.
+const OWN_KEYS: &[&str] = &[
+    "capabilities",
+    "cniVersion",
+    "cniVersions",
+    "dataDir",
+    "delegate",
+    "delegate_timeout_seconds",
+    "disableCheck",
+    "disableGC",
+    "enable_ipv6",
+    "enable_network_policy",
+    "headscale_url",
+    "ipam",
+    "log_file",
+    "log_level",
+    "magic_dns",
+    "mtu",
+    "name",
+    "plugins",
+    "pod_cidr",
+    "policy_fail_mode",
+    "prevResult",
+    "runtimeConfig",
+    "service_cidr",
+    "status_strict",
+    "subnetFile",
+    "tailscale_socket",
+    "type",
+];
+
+/// Why a delegate's configuration can't be completed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompleteError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Error),
+    /// The node's subnets are needed and not known.
+    #[error(transparent)]
+    Subnets(#[from] SubnetEnvError),
+}
+
+impl CompleteError {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Config(error) => error,
+            Self::Subnets(error) => Error::caused(cni::code::INVALID_CONFIG, &error),
+        }
+    }
+}
+
+/// Reads the node's subnets; called at most once, and only if they are needed.
+pub(crate) type LoadSubnets<'a> = &'a dyn Fn(&Path) -> Result<SubnetEnv, SubnetEnvError>;
+
+/// A delegate's type and whole configuration, but for what each call adds.
+///
+/// `entry` has the keys beside `delegate`, and `subnet_file` is where the node's subnets stand.
+pub(crate) fn complete(
+    entry: Keys<'_>,
+    entry_map: &Map<String, Value>,
+    delegate: &Map<String, Value>,
+    subnet_file: &Path,
+    load: LoadSubnets<'_>,
+) -> Result<(PluginType, Map<String, Value>), CompleteError> {
+    let path = entry.name("delegate");
+    let keys = Keys::new(delegate, &path);
+    let kind = kind(keys)?;
+    let mut conf = delegate.clone();
+    conf.insert("type".to_owned(), kind.as_str().into());
+    for key in ["name", "cniVersion"] {
+        agreed(entry, key, keys, key)?;
+    }
+    for (key, value) in entry_map {
+        let is_ours = OWN_KEYS.contains(&key.as_str()) || key.starts_with("cni.dev/");
+        if !is_ours && !conf.contains_key(key) {
+            conf.insert(key.clone(), value.clone());
+        }
+    }
+
+    let ipam = agreed(entry, "ipam", keys, "ipam")?.cloned();
+    let mut ipam = match ipam {
+        None => Map::new(),
+        Some(Value::Object(ipam)) => ipam,
+        Some(_) if entry.value("ipam").is_some() => {
+            return Err(entry.wrong("ipam", "an object").into());
+        }
+        Some(_) => return Err(keys.wrong("ipam", "an object").into()),
+    };
+    let ipam_path = entry.name("ipam");
+    let ipam_type = match Keys::new(&ipam, &ipam_path).text("type")? {
+        Some(kind) => PluginType::new(&format!("{ipam_path}.type"), kind)?.to_string(),
+        None => "host-local".to_owned(),
+    };
+    let needs_ranges = RANGE_PLUGINS.contains(&ipam_type.as_str()) && !has_ranges(entry, &ipam);
+    ipam.insert("type".to_owned(), ipam_type.into());
+
+    let mtu = agreed(entry, "mtu", keys, "mtu")?.cloned();
+    let has_ipmasq = keys.flag("ipMasq")?.is_some();
+    if needs_ranges || mtu.is_none() || !has_ipmasq {
+        match load(subnet_file) {
+            Ok(subnets) => {
+                conf.entry("mtu").or_insert(subnets.mtu_bytes.into());
+                // Masquerading twice would hide a pod's address from pods on other nodes.
+                conf.entry("ipMasq")
+                    .or_insert((!subnets.node_masquerades).into());
+                if needs_ranges {
+                    let routes = routes(&subnets, keys)?;
+                    ipam.insert("ranges".to_owned(), ranges(&subnets));
+                    ipam.entry("routes").or_insert(routes);
+                }
+            }
+            // Only what would be nice to know is missing; the delegate has defaults for it.
+            Err(SubnetEnvError::Absent { .. }) if !needs_ranges => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(mtu) = mtu {
+        conf.insert("mtu".to_owned(), mtu);
+    }
+    if kind.as_str() == "bridge" {
+        conf.entry("isGateway").or_insert(true.into());
+    }
+    conf.insert("ipam".to_owned(), Value::Object(ipam));
+    Ok((kind, conf))
+}
+
+fn kind(keys: Keys<'_>) -> Result<PluginType, Error> {
+    let kind = PluginType::new(&keys.name("type"), keys.text("type")?.unwrap_or("bridge"))?;
+    if kind.as_str() == "headcni" {
+        return Err(Error::config(format!(
+            "{} \"headcni\" would call itself: name the plugin that makes the interface",
+            keys.name("type")
+        )));
+    }
+    Ok(kind)
+}
+
+/// The value that stands in one of two places, or the same in both.
+pub(crate) fn agreed<'a>(
+    outer: Keys<'a>,
+    outer_key: &str,
+    inner: Keys<'a>,
+    inner_key: &str,
+) -> Result<Option<&'a Value>, Error> {
+    match (outer.value(outer_key), inner.value(inner_key)) {
+        (Some(a), Some(b)) if a != b => Err(Error::config(format!(
+            "{} {a} contradicts {} {b}: remove one of them",
+            outer.name(outer_key),
+            inner.name(inner_key)
+        ))),
+        (a, b) => Ok(a.or(b)),
+    }
+}
+
+fn has_ranges(entry: Keys<'_>, ipam: &Map<String, Value>) -> bool {
+    let in_runtime_config = entry
+        .value("runtimeConfig")
+        .and_then(|config| config.get("ipRanges"));
+    ["subnet", "ranges"]
+        .into_iter()
+        .filter_map(|key| ipam.get(key))
+        .chain(in_runtime_config)
+        .any(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
+}
+
+/// One set of ranges per family: a pod gets an address from each set.
+fn ranges(subnets: &SubnetEnv) -> Value {
+    let set = |family: &api::Family| -> Value {
+        let range = |subnet: &api::NodeSubnet| match subnet.gateway {
+            Some(gateway) => json!({ "subnet": subnet.net, "gateway": gateway }),
+            None => json!({ "subnet": subnet.net }),
+        };
+        family.subnets.iter().map(range).collect()
+    };
+    subnets.families.iter().map(set).collect()
+}
+
+/// Routes to the whole cluster, and to everything else unless the delegate decides on that.
+fn routes(subnets: &SubnetEnv, delegate: Keys<'_>) -> Result<Value, Error> {
+    let is_default_ours = delegate.flag("isDefaultGateway")?.is_none();
+    let routes = subnets.families.iter().flat_map(|family| {
+        let is_ipv6 = family
+            .networks
+            .iter()
+            .any(|network| network.addr().is_ipv6());
+        let default = if is_ipv6 { "::/0" } else { "0.0.0.0/0" };
+        let is_own = |network: &IpNet| family.subnets.iter().any(|own| own.net == *network);
+        let networks = family
+            .networks
+            .iter()
+            .filter(move |network| !is_own(network));
+        networks
+            .map(|network| json!({ "dst": network }))
+            .chain(is_default_ours.then(|| json!({ "dst": default })))
+            .collect::<Vec<_>>()
+    });
+    Ok(routes.collect())
+}
+
+/// What a result tells about the node's subnets, for undoing it when nothing else is known.
+pub(crate) fn subnets_of(result: &cni::NetResult) -> Option<SubnetEnv> {
+    let family = |is_wanted: fn(&IpAddr) -> bool| {
+        let ips = result.ips.iter().filter(|ip| is_wanted(&ip.address.addr()));
+        let networks: Vec<IpNet> = ips.map(|ip| ip.address.trunc()).collect();
+        let subnets: Vec<_> = networks
+            .iter()
+            .map(|net| api::NodeSubnet {
+                net: *net,
+                gateway: None,
+            })
+            .collect();
+        (!networks.is_empty()).then_some(api::Family { networks, subnets })
+    };
+    let families: Vec<_> = [family(IpAddr::is_ipv4), family(IpAddr::is_ipv6)]
+        .into_iter()
+        .flatten()
+        .collect();
+    // That the delegate masquerades is the safe guess: it then removes such rules, if any.
+    (!families.is_empty()).then_some(SubnetEnv {
+        families,
+        mtu_bytes: 1280,
+        node_masquerades: false,
+    })
+}
+
+#[cfg(test)]
+mod tests;

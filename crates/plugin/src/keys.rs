@@ -1,0 +1,130 @@
+//! Reading keys of a configuration: a wrong type is an error that names key and value.
+
+use cni::Error;
+use serde_json::{Map, Value};
+
+/// An object of the configuration, and the path that leads to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys<'a> {
+    map: &'a Map<String, Value>,
+    path: &'a str,
+}
+
+impl<'a> Keys<'a> {
+    /// The keys of `map`, which stands under `path` (empty for the top).
+    pub(crate) fn new(map: &'a Map<String, Value>, path: &'a str) -> Self {
+        Self { map, path }
+    }
+
+    /// The key with the path that leads to it.
+    pub(crate) fn name(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// The value, if it is there; `null` is as good as absent.
+    pub(crate) fn value(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        self.typed(key, "text", Value::as_str)
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+        self.typed(key, "true or false", Value::as_bool)
+    }
+
+    pub(crate) fn object(&self, key: &str) -> Result<Option<&'a Map<String, Value>>, Error> {
+        self.typed(key, "an object", Value::as_object)
+    }
+
+    pub(crate) fn list(&self, key: &str) -> Result<Option<&'a Vec<Value>>, Error> {
+        self.typed(key, "a list", Value::as_array)
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, Error> {
+        self.typed(key, "a number", Value::as_f64)
+    }
+
+    /// A list of texts; an absent one is empty.
+    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, Error> {
+        let list = self.list(key)?.map(Vec::as_slice).unwrap_or_default();
+        list.iter()
+            .map(|item| item.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .ok_or_else(|| self.wrong(key, "a list of texts"))
+    }
+
+    /// An MTU in bytes: what the kernel takes for a veth.
+    pub(crate) fn mtu(&self, key: &str) -> Result<Option<u32>, Error> {
+        self.typed(key, "a number from 68 to 65535", |value| {
+            u32::try_from(value.as_u64()?)
+                .ok()
+                .filter(|mtu| (68..=65535).contains(mtu))
+        })
+    }
+
+    /// The error for a value that isn't what it must be.
+    pub(crate) fn wrong(&self, key: &str, wanted: &str) -> Error {
+        const MAX_CHARS: usize = 120;
+        let value = self
+            .map
+            .get(key)
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let value: String = value.chars().take(MAX_CHARS).collect();
+        Error::config(format!(
+            "{} must be {wanted} and is {value}",
+            self.name(key)
+        ))
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        wanted: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(value) => read(value).map(Some).ok_or_else(|| self.wrong(key, wanted)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_type_is_named_by_path_and_value() {
+        let map = json!({ "mtu": "big", "list": [1], "off": null });
+        let keys = Keys::new(map.as_object().unwrap(), "delegate");
+        let error = keys.mtu("mtu").unwrap_err();
+        assert_eq!(error.code, cni::code::INVALID_CONFIG);
+        assert!(
+            error.msg.contains("delegate.mtu") && error.msg.contains("big"),
+            "{error}"
+        );
+        assert!(keys.texts("list").is_err());
+        assert_eq!(keys.text("off").unwrap(), None);
+        assert_eq!(keys.text("absent").unwrap(), None);
+    }
+
+    #[test]
+    fn an_mtu_that_no_link_can_have_is_refused() {
+        for (value, valid) in [(67, false), (68, true), (65535, true), (65536, false)] {
+            let map = json!({ "mtu": value });
+            let keys = Keys::new(map.as_object().unwrap(), "");
+            assert_eq!(keys.mtu("mtu").is_ok(), valid, "{value}");
+        }
+        let map = json!({ "mtu": -1 });
+        assert!(Keys::new(map.as_object().unwrap(), "").mtu("mtu").is_err());
+    }
+}

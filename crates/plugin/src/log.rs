@@ -1,0 +1,260 @@
+//! One line of JSON per call, for people who want to know how calls went.
+//!
+//! Nothing is logged unless the configuration or the environment asks for it, a log that can't be
+//! written never fails a call, and no configuration or variable is repeated as a whole: any of
+//! them may hold a secret.
+
+mod file;
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use cni::{Attachment, Call, Env, Error, Verb};
+use serde::Serialize;
+
+use crate::keys::Keys;
+use crate::pod::Pod;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// What to log, and where.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Settings {
+    level: Level,
+    file: Option<PathBuf>,
+    to_stderr: bool,
+}
+
+impl Settings {
+    pub(crate) fn parse(keys: Keys<'_>, env: &Env) -> Result<Self, Error> {
+        let level = match keys.text("log_level")? {
+            None | Some("info") => Level::Info,
+            Some("error") => Level::Error,
+            Some("warn" | "warning") => Level::Warn,
+            Some("debug") => Level::Debug,
+            Some(_) => return Err(keys.wrong("log_level", "error, warn, info or debug")),
+        };
+        let file = keys.text("log_file")?.map(PathBuf::from);
+        if file.as_ref().is_some_and(|file| !file.is_absolute()) {
+            return Err(keys.wrong("log_file", "an absolute path"));
+        }
+        // As klog has it: 4 is where Kubernetes programs begin to tell details.
+        let verbosity = env
+            .get("KLOG_V")?
+            .and_then(|text| text.trim().parse::<u32>().ok());
+        let raised = match verbosity {
+            Some(4..) => Level::Debug,
+            Some(1..) => Level::Info,
+            _ => level,
+        };
+        let to_stderr = matches!(
+            env.get("KLOG_LOGTOSTDERR")?,
+            Some("true" | "TRUE" | "True" | "1")
+        );
+        Ok(Self {
+            level: level.max(raised),
+            file,
+            to_stderr,
+        })
+    }
+}
+
+/// The log of one call, written when it ends.
+pub(crate) struct CallLog<'a> {
+    settings: &'a Settings,
+    started: Instant,
+    line: RefCell<Line>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    time: String,
+    level: Level,
+    verb: &'static str,
+    network: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ifname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<Pod>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<u32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
+    duration_ms: f64,
+    steps: Vec<StepLine>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct StepLine {
+    plugin: String,
+    verb: &'static str,
+    outcome: &'static str,
+    duration_ms: f64,
+}
+
+impl<'a> CallLog<'a> {
+    pub(crate) fn start(
+        settings: &'a Settings,
+        call: &Call,
+        attachment: Option<&Attachment>,
+    ) -> Self {
+        let line = Line {
+            time: timestamp(SystemTime::now()),
+            level: Level::Info,
+            verb: call.verb.as_str(),
+            network: call.conf.name().to_string(),
+            container: attachment.map(|attachment| attachment.container.to_string()),
+            ifname: attachment.map(|attachment| attachment.ifname.to_string()),
+            pod: attachment.and_then(|attachment| Pod::from_args(&attachment.args)),
+            outcome: "ok",
+            code: None,
+            error: String::new(),
+            duration_ms: 0.0,
+            steps: Vec::new(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+        };
+        Self {
+            settings,
+            started: Instant::now(),
+            line: RefCell::new(line),
+        }
+    }
+
+    /// Does one step and notes how long it took.
+    pub(crate) fn step<T, E>(
+        &self,
+        plugin: &str,
+        verb: Verb,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let started = Instant::now();
+        let outcome = work();
+        self.line.borrow_mut().steps.push(StepLine {
+            plugin: plugin.to_owned(),
+            verb: verb.as_str(),
+            outcome: if outcome.is_ok() { "ok" } else { "error" },
+            duration_ms: milliseconds(started.elapsed()),
+        });
+        outcome
+    }
+
+    /// Something that a person should mend, though the call goes on.
+    pub(crate) fn warn(&self, text: String) {
+        // Here at once: most installations have no log file, and a runtime shows its stderr.
+        let _ = writeln!(std::io::stderr(), "headcni: warning: {text}");
+        self.line.borrow_mut().warnings.push(text);
+    }
+
+    /// Something for whoever asks for details.
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        if self.settings.level >= Level::Debug {
+            self.line.borrow_mut().notes.push(text());
+        }
+    }
+
+    /// Writes the line.
+    pub(crate) fn finish(self, error: Option<&Error>) {
+        let mut line = self.line.into_inner();
+        line.duration_ms = milliseconds(self.started.elapsed());
+        if !line.warnings.is_empty() {
+            line.level = Level::Warn;
+        }
+        if let Some(error) = error {
+            line.level = Level::Error;
+            line.outcome = "error";
+            line.code = Some(error.code);
+            line.error = error.to_string();
+        }
+        if line.level > self.settings.level {
+            return;
+        }
+        let bytes = render(line);
+        if self.settings.to_stderr {
+            let _ = std::io::stderr().write_all(&bytes);
+        }
+        if let Some(path) = &self.settings.file
+            && let Err(error) = file::append(path, &bytes)
+        {
+            let path = path.display();
+            let _ = writeln!(std::io::stderr(), "headcni: write the log {path}: {error}");
+        }
+    }
+}
+
+/// The line as bytes, with its longest parts cut so that no call can fill a disk.
+fn render(mut line: Line) -> Vec<u8> {
+    const MAX_CHARS: usize = 2000;
+    const MAX_ITEMS: usize = 100;
+    line.error = line.error.chars().take(MAX_CHARS).collect();
+    for list in [&mut line.warnings, &mut line.notes] {
+        list.truncate(MAX_ITEMS);
+        for text in list {
+            *text = text.chars().take(MAX_CHARS).collect();
+        }
+    }
+    line.steps.truncate(MAX_ITEMS);
+    let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Milliseconds with microseconds behind the point.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// RFC 3339 in UTC, to the millisecond.
+fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = since.as_secs();
+    let (year, month, day) = civil_date(seconds / 86_400);
+    let of_day = seconds % 86_400;
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        of_day / 3600,
+        of_day / 60 % 60,
+        of_day % 60,
+        since.subsec_millis()
+    )
+}
+
+/// The date of a day counted from 1970-01-01.
+///
+/// Counts years from March, so that the leap day is a year's last:
+/// <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+
+#[rstest]
+#[case(0, "1970-01-01T00:00:00.000Z")]
+#[case(951_782_400, "2000-02-29T00:00:00.000Z")]
+#[case(1_709_251_199, "2024-02-29T23:59:59.000Z")]
+#[case(1_735_689_600, "2025-01-01T00:00:00.000Z")]
+#[case(4_102_444_799, "2099-12-31T23:59:59.000Z")]
+fn times_are_written_as_people_read_them(#[case] seconds: u64, #[case] text: &str) {
+    assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+}
+
+#[rstest]
+#[case(json!({}), &[], Level::Info, false)]
+#[case(json!({ "log_level": "error" }), &[], Level::Error, false)]
+#[case(json!({ "log_level": "error" }), &[("KLOG_V", "2")], Level::Info, false)]
+#[case(json!({}), &[("KLOG_V", "4"), ("KLOG_LOGTOSTDERR", "true")], Level::Debug, true)]
+#[case(json!({ "log_level": "debug" }), &[("KLOG_V", "0")], Level::Debug, false)]
+#[case(json!({}), &[("KLOG_V", "x"), ("KLOG_LOGTOSTDERR", "false")], Level::Info, false)]
+fn the_environment_raises_the_level(
+    #[case] conf: serde_json::Value,
+    #[case] env: &[(&str, &str)],
+    #[case] level: Level,
+    #[case] to_stderr: bool,
+) {
+    let keys = Keys::new(conf.as_object().unwrap(), "");
+    let settings = Settings::parse(keys, &env.iter().copied().collect()).unwrap();
+    assert_eq!((settings.level, settings.to_stderr), (level, to_stderr));
+}
+
+#[test]
+fn a_line_is_bounded_whatever_went_wrong() {
+    let conf = cni::NetConf::parse(br#"{"name":"net"}"#).unwrap();
+    let call = Call {
+        verb: Verb::Gc,
+        conf,
+        env: Env::default(),
+    };
+    let settings = Settings {
+        level: Level::Debug,
+        file: None,
+        to_stderr: false,
+    };
+    let log = CallLog::start(&settings, &call, None);
+    for _ in 0..1000 {
+        log.note(|| "x".repeat(10_000));
+        let _ = log.step("bridge", Verb::Del, || Err::<(), ()>(()));
+    }
+    let mut line = log.line.into_inner();
+    line.error = "e".repeat(1_000_000);
+    assert!(render(line).len() < 300_000);
+}

@@ -1,0 +1,354 @@
+//! The record of an attachment: what an ADD has begun, so that it can be undone.
+//!
+//! In `<dataDir>/<network>/` there are up to three files per attachment. `….json` is the record,
+//! replaced as a whole by renaming `….tmp` over it. `….lock` is held by whoever works on the
+//! attachment *and by every program that it executes*: when an ADD is killed, its delegates run
+//! on, and the DEL that follows waits for them instead of missing what they make.
+//!
+//! Nothing is synced to disk: namespaces don't outlive the kernel, and a record that a power
+//! failure tore counts as none.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni::{Attachment, CniArgs, ContainerId, Error, IfName, NetResult, NetworkName, code};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What is known about an attachment.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The kernel's boot that it was made in.
+    pub(crate) boot: String,
+    /// The namespace's path, and what was behind it.
+    pub(crate) netns: Option<String>,
+    pub(crate) netns_identity: Option<String>,
+    /// `CNI_ARGS` of the ADD.
+    pub(crate) args: String,
+    pub(crate) cni_version: String,
+    /// Whether the ADD came to its end.
+    pub(crate) progress: Progress,
+    /// Every plugin that was executed, in order.
+    pub(crate) steps: Vec<RecordedStep>,
+    /// The newest result, in the form of version 1.1.0.
+    pub(crate) result: Option<NetResult>,
+}
+
+/// A plugin that was executed, or is about to be.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RecordedStep {
+    pub(crate) index: usize,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) config: Map<String, Value>,
+    pub(crate) progress: Progress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Progress {
+    Started,
+    Done,
+}
+
+/// Trouble with records.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error("{attempt} {}", path.display())]
+    Io {
+        attempt: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the record {} is damaged", path.display())]
+    Damaged { path: PathBuf },
+    #[error(
+        "another call for container {container} interface {ifname} is still running, \
+         or a plugin that it started is"
+    )]
+    Busy { container: String, ifname: String },
+}
+
+impl From<StateError> for Error {
+    fn from(error: StateError) -> Self {
+        let code = match error {
+            StateError::Io { .. } | StateError::Damaged { .. } => code::IO_FAILURE,
+            StateError::Busy { .. } => code::TRY_AGAIN_LATER,
+        };
+        Self::caused(code, &error)
+    }
+}
+
+fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    move |source| StateError::Io {
+        attempt,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The records of one network.
+#[derive(Debug)]
+pub(crate) struct Store {
+    data_dir: PathBuf,
+    network_dir: PathBuf,
+}
+
+impl Store {
+    pub(crate) fn new(data_dir: &Path, network: &NetworkName) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+            network_dir: data_dir.join(network.as_str()),
+        }
+    }
+
+    /// Takes hold of an attachment that is about to be made.
+    pub(crate) fn hold_new(&self, of: &Attachment, wait: Duration) -> Result<Held, StateError> {
+        self.hold(of, wait, Lock::Create)?
+            .ok_or_else(|| StateError::Io {
+                attempt: "create a lock in",
+                path: self.network_dir.clone(),
+                source: ErrorKind::NotFound.into(),
+            })
+    }
+
+    /// Takes hold of an attachment if anything is on record about it.
+    pub(crate) fn hold_existing(
+        &self,
+        of: &Attachment,
+        wait: Duration,
+    ) -> Result<Option<Held>, StateError> {
+        let has_record = self.base(of).with_added_extension("json").exists();
+        self.hold(of, wait, if has_record { Lock::Create } else { Lock::Open })
+    }
+
+    /// Every attachment that anything is on record about.
+    pub(crate) fn attachments(&self) -> Result<Vec<(ContainerId, IfName)>, StateError> {
+        let list = io_error("list the records in", &self.network_dir);
+        let entries = match fs::read_dir(&self.network_dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries
+                .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+                .map_err(list)?,
+        };
+        let mut found: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let (base, _) = name.rsplit_once('.')?;
+                let (container, ifname) = base.split_once('@')?;
+                Some((ContainerId::new(container).ok()?, IfName::new(ifname).ok()?))
+            })
+            .collect();
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// What is on record about an attachment that somebody else may be working on.
+    pub(crate) fn peek(&self, of: &Attachment) -> Option<Record> {
+        let bytes = fs::read(self.base(of).with_added_extension("json")).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Fails if an ADD could not record what it does.
+    pub(crate) fn check_writable(&self) -> Result<(), StateError> {
+        let probe = self.data_dir.join(format!(".probe-{}", std::process::id()));
+        let written = create_private_dir(&self.data_dir)
+            .and_then(|()| private_file(&probe))
+            .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
+        let removed = fs::remove_file(&probe);
+        written
+            .and(removed)
+            .map_err(io_error("write to the data directory", &self.data_dir))
+    }
+
+    /// No container id has an `@`, so that the first one ends it.
+    fn base(&self, of: &Attachment) -> PathBuf {
+        self.network_dir
+            .join(format!("{}@{}", of.container, of.ifname))
+    }
+
+    fn hold(
+        &self,
+        of: &Attachment,
+        wait: Duration,
+        mode: Lock,
+    ) -> Result<Option<Held>, StateError> {
+        let base = self.base(of);
+        let path = base.with_added_extension("lock");
+        let deadline = Instant::now() + wait;
+        loop {
+            let opened = match mode {
+                Lock::Create => {
+                    create_private_dir(&self.network_dir)
+                        .map_err(io_error("create directory", &self.network_dir))?;
+                    private_file(&path)
+                }
+                Lock::Open => File::open(&path),
+            };
+            let file = match (opened, mode) {
+                (Ok(file), _) => file,
+                (Err(error), Lock::Open) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                // Another call has just removed the directory because it was empty.
+                (Err(error), Lock::Create)
+                    if error.kind() == ErrorKind::NotFound && Instant::now() < deadline =>
+                {
+                    continue;
+                }
+                (Err(error), _) => return Err(io_error("open", &path)(error)),
+            };
+            match file.try_lock() {
+                // Whoever held it before may have removed it.
+                Ok(()) if is_still_at(&file, &path) => {
+                    share_with_children(&file).map_err(io_error("share", &path))?;
+                    return Ok(Some(Held { base, lock: file }));
+                }
+                Ok(()) => {}
+                Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(StateError::Busy {
+                        container: of.container.to_string(),
+                        ifname: of.ifname.to_string(),
+                    });
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Lock {
+    Create,
+    Open,
+}
+
+/// An attachment that nobody else works on, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Held {
+    base: PathBuf,
+    lock: File,
+}
+
+impl Held {
+    fn file(&self, extension: &str) -> PathBuf {
+        self.base.with_added_extension(extension)
+    }
+
+    /// What is on record, if anything.
+    pub(crate) fn load(&self) -> Result<Option<Record>, StateError> {
+        let path = self.file("json");
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|_| StateError::Damaged { path }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error("read", &path)(error)),
+        }
+    }
+
+    /// Replaces what is on record.
+    pub(crate) fn save(&self, record: &Record) -> Result<(), StateError> {
+        let (path, temporary) = (self.file("json"), self.file("tmp"));
+        let bytes = serde_json::to_vec(record).unwrap_or_default();
+        private_file(&temporary)
+            .and_then(|mut file| {
+                file.set_len(0)?;
+                file.write_all(&bytes)
+            })
+            .and_then(|()| fs::rename(&temporary, &path))
+            .map_err(io_error("write the record", &path))
+    }
+
+    /// Forgets the attachment.
+    pub(crate) fn remove(self) -> Result<(), StateError> {
+        // The lock goes last: as long as it is there, a garbage collection finds the rest.
+        for extension in ["json", "tmp", "lock"] {
+            let path = self.file(extension);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(io_error("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        if let Some(directory) = self.base.parent() {
+            // Fails if other attachments are in it, as it should.
+            let _ = fs::remove_dir(directory);
+        }
+        drop(self.lock);
+        Ok(())
+    }
+}
+
+impl Record {
+    /// The attachment as it was made; the namespace only if it is still the same one.
+    pub(crate) fn attachment(&self, container: ContainerId, ifname: IfName) -> Attachment {
+        let is_same = |path: &String| {
+            self.boot == boot_id() && crate::netns::identity(path) == self.netns_identity
+        };
+        Attachment {
+            container,
+            ifname,
+            netns: self.netns.clone().filter(is_same),
+            args: CniArgs::parse(&self.args).unwrap_or_default(),
+        }
+    }
+}
+
+/// This boot of the kernel; empty where the system does not tell.
+pub(crate) fn boot_id() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn create_private_dir(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+/// Opens a file for writing, made for its owner's eyes if it is new.
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.write(true).create(true).truncate(false).open(path)
+}
+
+#[cfg(unix)]
+fn is_still_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let (ours, named) = (
+        file.metadata().map(identity),
+        fs::metadata(path).map(identity),
+    );
+    matches!((ours, named), (Ok(ours), Ok(named)) if ours == named)
+}
+
+#[cfg(not(unix))]
+fn is_still_at(_file: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Lets programs that we execute hold the lock with us, by inheriting its descriptor.
+#[cfg(target_os = "linux")]
+fn share_with_children(file: &File) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn share_with_children(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
