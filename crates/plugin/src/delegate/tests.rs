@@ -1,1 +1,238 @@
+use std::cell::Cell;
+
+use rstest::rstest;
+
 use super::*;
+
+const SUBNET_ENV: &[(&str, &str)] = &[
+    ("HEADCNI_NETWORK", "10.244.0.0/16"),
+    ("HEADCNI_SUBNET", "10.244.1.1/24"),
+    ("HEADCNI_MTU", "1280"),
+    ("HEADCNI_IPMASQ", "true"),
+];
+
+const DUAL_STACK: &[(&str, &str)] = &[
+    ("HEADCNI_NETWORK", "10.244.0.0/16"),
+    ("HEADCNI_SUBNET", "10.244.1.0/24"),
+    ("HEADCNI_IPV6_NETWORK", "fd00::/48"),
+    ("HEADCNI_IPV6_SUBNET", "fd00:0:0:1::1/64"),
+    ("HEADCNI_MTU", "1280"),
+    ("HEADCNI_IPMASQ", "false"),
+];
+
+/// Completes `delegate` within `entry`. No variables: as if there were no subnet file.
+fn completed(
+    entry: &Value,
+    delegate: &Value,
+    variables: &[(&str, &str)],
+) -> Result<(PluginType, Value), Error> {
+    let entry = entry.as_object().unwrap();
+    let load = |file: &Path| {
+        SubnetEnv::load(file, |key| {
+            variables
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    };
+    let file = Path::new("/nonexistent/subnet.env");
+    complete(
+        Keys::new(entry, ""),
+        entry,
+        delegate.as_object().unwrap(),
+        file,
+        &load,
+    )
+    .map(|(kind, conf)| (kind, Value::Object(conf)))
+    .map_err(CompleteError::into_error)
+}
+
+#[test]
+fn the_shortest_configuration_becomes_a_whole_bridge() {
+    let (kind, conf) = completed(&json!({}), &json!({}), SUBNET_ENV).unwrap();
+    assert_eq!(kind.as_str(), "bridge");
+    assert_eq!(
+        conf,
+        json!({
+            "type": "bridge",
+            "mtu": 1280,
+            "ipMasq": false,
+            "isGateway": true,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{ "subnet": "10.244.1.0/24", "gateway": "10.244.1.1" }]],
+                "routes": [{ "dst": "10.244.0.0/16" }, { "dst": "0.0.0.0/0" }]
+            }
+        })
+    );
+}
+
+#[test]
+fn dual_stack_gives_a_set_of_ranges_per_family() {
+    let (_, conf) = completed(&json!({}), &json!({}), DUAL_STACK).unwrap();
+    assert_eq!(
+        conf["ipam"]["ranges"],
+        json!([
+            [{ "subnet": "10.244.1.0/24" }],
+            [{ "subnet": "fd00:0:0:1::/64", "gateway": "fd00:0:0:1::1" }]
+        ])
+    );
+    let routes = json!(["10.244.0.0/16", "0.0.0.0/0", "fd00::/48", "::/0"]);
+    let given: Value = conf["ipam"]["routes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["dst"].clone())
+        .collect();
+    assert_eq!(given, routes);
+    assert_eq!(
+        conf["ipMasq"], true,
+        "the node does not masquerade, so the delegate must"
+    );
+}
+
+#[test]
+fn what_the_delegate_says_is_respected() {
+    let delegate = json!({ "type": "bridge", "bridge": "br7", "mtu": 1400, "ipMasq": true,
+        "isGateway": false, "vendor": { "deep": [1] },
+        "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } });
+    let (_, conf) = completed(&json!({}), &delegate, SUBNET_ENV).unwrap();
+    assert_eq!(conf, delegate);
+}
+
+#[test]
+fn a_default_route_is_left_to_a_delegate_that_decides_on_it() {
+    for decision in [true, false] {
+        let delegate = json!({ "isDefaultGateway": decision });
+        let (_, conf) = completed(&json!({}), &delegate, SUBNET_ENV).unwrap();
+        assert_eq!(conf["ipam"]["routes"], json!([{ "dst": "10.244.0.0/16" }]));
+    }
+}
+
+#[test]
+fn the_configuration_s_ipam_is_the_base() {
+    let entry = json!({ "ipam": { "type": "headcni-ipam", "dataDir": "/x",
+        "routes": [{ "dst": "10.0.0.0/8" }] } });
+    let (_, conf) = completed(&entry, &json!({}), SUBNET_ENV).unwrap();
+    assert_eq!(
+        conf["ipam"],
+        json!({ "type": "headcni-ipam", "dataDir": "/x", "routes": [{ "dst": "10.0.0.0/8" }],
+                "ranges": [[{ "subnet": "10.244.1.0/24", "gateway": "10.244.1.1" }]] })
+    );
+}
+
+#[test]
+fn the_subnet_file_is_not_read_when_nothing_is_missing() {
+    let entry = json!({ "mtu": 1400, "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } });
+    let delegate = json!({ "ipMasq": false });
+    let was_read = Cell::new(false);
+    let load = |_: &Path| {
+        was_read.set(true);
+        SubnetEnv::load(Path::new("/nonexistent"), |_| None)
+    };
+    let entry = entry.as_object().unwrap();
+    let file = Path::new("/x");
+    complete(
+        Keys::new(entry, ""),
+        entry,
+        delegate.as_object().unwrap(),
+        file,
+        &load,
+    )
+    .unwrap();
+    assert!(!was_read.get());
+}
+
+#[rstest]
+#[case(json!({ "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } }))]
+#[case(json!({ "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.9.0.0/24" }]] } }))]
+#[case(json!({ "ipam": { "type": "static" } }))]
+#[case(json!({ "ipam": { "type": "dhcp" } }))]
+#[case(json!({ "runtimeConfig": { "ipRanges": [[{ "subnet": "10.9.0.0/24" }]] } }))]
+fn without_a_subnet_file_the_configuration_s_own_addresses_do(#[case] entry: Value) {
+    let (_, conf) = completed(&entry, &json!({}), &[]).unwrap();
+    assert!(conf.get("mtu").is_none());
+    assert!(conf.get("ipMasq").is_none());
+}
+
+#[rstest]
+#[case(json!({}))]
+#[case(json!({ "ipam": {} }))]
+#[case(json!({ "ipam": { "ranges": [] } }))]
+#[case(json!({ "ipam": { "subnet": null } }))]
+fn addresses_that_nobody_knows_are_an_error_naming_file_and_variable(#[case] entry: Value) {
+    let error = completed(&entry, &json!({}), &[]).unwrap_err();
+    assert_eq!(error.code, cni::code::INVALID_CONFIG);
+    assert!(error.msg.contains("/nonexistent/subnet.env"), "{error}");
+    assert!(error.msg.contains("HEADCNI_SUBNET"), "{error}");
+}
+
+#[rstest]
+#[case(json!({ "mtu": 1280 }), json!({ "mtu": 1500 }), &["mtu 1280", "delegate.mtu 1500"])]
+#[case(json!({ "ipam": { "subnet": "a" } }), json!({ "ipam": {} }), &["ipam", "delegate.ipam"])]
+#[case(json!({ "name": "a" }), json!({ "name": "b" }), &["name \"a\"", "delegate.name \"b\""])]
+#[case(json!({ "cniVersion": "1.0.0" }), json!({ "cniVersion": "0.4.0" }), &["delegate.cniVersion"])]
+#[case(json!({}), json!({ "type": "headcni" }), &["delegate.type", "itself"])]
+#[case(json!({}), json!({ "type": "../x" }), &["delegate.type", "../x"])]
+#[case(json!({}), json!({ "type": 5 }), &["delegate.type", "5"])]
+#[case(json!({ "ipam": { "type": "a/b" } }), json!({}), &["ipam.type", "a/b"])]
+#[case(json!({ "ipam": "host-local" }), json!({}), &["ipam", "host-local"])]
+#[case(json!({}), json!({ "ipam": [1] }), &["delegate.ipam", "[1]"])]
+#[case(json!({}), json!({ "ipMasq": "yes" }), &["delegate.ipMasq", "yes"])]
+fn contradictions_and_nonsense_are_named(
+    #[case] entry: Value,
+    #[case] delegate: Value,
+    #[case] parts: &[&str],
+) {
+    let error = completed(&entry, &delegate, SUBNET_ENV).unwrap_err();
+    assert_eq!(error.code, cni::code::INVALID_CONFIG);
+    for part in parts {
+        assert!(error.msg.contains(part), "{part} is not in {error}");
+    }
+}
+
+#[test]
+fn values_said_twice_in_the_same_way_are_no_contradiction() {
+    let entry = json!({ "name": "net", "mtu": 1400 });
+    let delegate = json!({ "name": "net", "mtu": 1400 });
+    assert!(completed(&entry, &delegate, SUBNET_ENV).is_ok());
+}
+
+#[test]
+fn keys_that_are_not_ours_reach_the_delegate() {
+    let entry = json!({ "type": "headcni", "vendor": 1, "dns": { "domain": "x" },
+        "args": { "cni": {} }, "dataDir": "/x", "headscale_url": "https://h", "log_file": "/l",
+        "cni.dev/valid-attachments": [], "bridge": "outer" });
+    let (_, conf) = completed(&entry, &json!({ "bridge": "inner" }), SUBNET_ENV).unwrap();
+    assert_eq!(conf["vendor"], 1);
+    assert_eq!(conf["dns"], json!({ "domain": "x" }));
+    assert_eq!(conf["args"], json!({ "cni": {} }));
+    assert_eq!(conf["bridge"], "inner");
+    for key in [
+        "dataDir",
+        "headscale_url",
+        "log_file",
+        "cni.dev/valid-attachments",
+    ] {
+        assert!(conf.get(key).is_none(), "{key}");
+    }
+}
+
+#[test]
+fn only_a_bridge_is_made_a_gateway() {
+    let (_, conf) = completed(&json!({}), &json!({ "type": "ptp" }), SUBNET_ENV).unwrap();
+    assert!(conf.get("isGateway").is_none());
+    assert_eq!(conf["mtu"], 1280);
+}
+
+#[test]
+fn a_result_stands_in_for_a_lost_subnet_file() {
+    let result = json!({ "cniVersion": "1.0.0",
+        "ips": [{ "address": "fd00::5/64" }, { "address": "10.1.0.5/24" }] });
+    let result = cni::NetResult::from_json(result, cni::Version::LATEST).unwrap();
+    assert_eq!(
+        ranges(&subnets_of(&result).unwrap()),
+        json!([[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "fd00::/64" }]])
+    );
+    assert_eq!(subnets_of(&cni::NetResult::default()), None);
+}

@@ -1,1 +1,235 @@
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+use tempfile::TempDir;
+
 use super::*;
+
+const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(20);
+
+fn attachment(container: &str, ifname: &str) -> Attachment {
+    Attachment {
+        container: ContainerId::new(container).unwrap(),
+        ifname: IfName::new(ifname).unwrap(),
+        netns: None,
+        args: CniArgs::default(),
+    }
+}
+
+fn store(directory: &TempDir) -> Store {
+    Store::new(
+        &directory.path().join("data"),
+        &NetworkName::new("net").unwrap(),
+    )
+}
+
+fn record() -> Record {
+    Record {
+        boot: boot_id(),
+        netns: None,
+        netns_identity: None,
+        args: "A=1".to_owned(),
+        cni_version: "1.0.0".to_owned(),
+        progress: Progress::Started,
+        steps: vec![RecordedStep {
+            index: 0,
+            kind: "bridge".to_owned(),
+            config: Map::new(),
+            progress: Progress::Done,
+        }],
+        result: None,
+    }
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_record_reads_back_and_is_private() {
+    let directory = TempDir::new().unwrap();
+    let held = store(&directory)
+        .hold_new(&attachment("a", "eth0"), SHORT)
+        .unwrap();
+    assert!(held.load().unwrap().is_none());
+    held.save(&record()).unwrap();
+    let read = held.load().unwrap().unwrap();
+    assert_eq!(
+        (read.args.as_str(), read.steps[0].kind.as_str()),
+        ("A=1", "bridge")
+    );
+
+    let network = directory.path().join("data/net");
+    assert_eq!(files(&network), ["a@eth0.json", "a@eth0.lock"]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&network.join("a@eth0.json")), 0o600);
+    assert_eq!(mode(&network), 0o700);
+}
+
+#[test]
+fn what_is_forgotten_leaves_nothing() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let of = attachment("a", "eth0");
+    let held = store.hold_new(&of, SHORT).unwrap();
+    held.save(&record()).unwrap();
+    held.remove().unwrap();
+    assert!(!directory.path().join("data/net").exists());
+    assert!(store.hold_existing(&of, SHORT).unwrap().is_none());
+}
+
+#[test]
+fn containers_and_interfaces_are_told_apart() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let all = [
+        ("a", "eth0"),
+        ("a", "net@1"),
+        ("a-eth0", "x"),
+        ("a.b", "eth0"),
+    ];
+    let held: Vec<_> = all
+        .iter()
+        .map(|(container, ifname)| {
+            store
+                .hold_new(&attachment(container, ifname), SHORT)
+                .unwrap()
+        })
+        .collect();
+    held[1].save(&record()).unwrap();
+    let listed: Vec<_> = store.attachments().unwrap();
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|(c, i)| (c.as_str(), i.as_str()))
+        .collect();
+    assert_eq!(listed, all);
+}
+
+#[test]
+fn a_held_attachment_makes_others_wait_and_then_say_so() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let of = attachment("a", "eth0");
+    let held = store.hold_new(&of, SHORT).unwrap();
+    let error = Error::from(store.hold_existing(&of, SHORT).unwrap_err());
+    assert_eq!(error.code, code::TRY_AGAIN_LATER);
+    assert!(error.msg.contains("container a interface eth0"), "{error}");
+    assert!(store.hold_new(&attachment("b", "eth0"), SHORT).is_ok());
+    drop(held);
+    // Not at once: a program that another test starts may have inherited it for a moment.
+    assert!(store.hold_existing(&of, LONG).unwrap().is_some());
+}
+
+#[test]
+fn a_program_that_was_started_holds_the_attachment_on() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let of = attachment("a", "eth0");
+    let held = store.hold_new(&of, SHORT).unwrap();
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    drop(held);
+    assert!(store.hold_existing(&of, SHORT).is_err());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(store.hold_existing(&of, LONG).unwrap().is_some());
+}
+
+#[test]
+fn whoever_waits_for_a_removed_lock_starts_afresh() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let of = attachment("a", "eth0");
+    let held = store.hold_new(&of, SHORT).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.hold_new(&of, LONG).unwrap());
+        held.remove().unwrap();
+        let held = waiting.join().unwrap();
+        assert!(is_still_at(&held.lock, &held.file("lock")));
+    });
+}
+
+#[test]
+fn many_at_once_never_lose_a_record_to_a_vanishing_directory() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    thread::scope(|scope| {
+        for worker in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let of = attachment(&format!("c{worker}-{round}"), "eth0");
+                    let held = store.hold_new(&of, LONG).unwrap();
+                    held.save(&record()).unwrap();
+                    assert!(held.load().unwrap().is_some());
+                    held.remove().unwrap();
+                }
+            });
+        }
+    });
+    assert!(!directory.path().join("data/net").exists());
+}
+
+#[test]
+fn a_torn_record_is_damaged_not_half_believed() {
+    let directory = TempDir::new().unwrap();
+    let held = store(&directory)
+        .hold_new(&attachment("a", "eth0"), SHORT)
+        .unwrap();
+    held.save(&record()).unwrap();
+    let whole = fs::read(held.file("json")).unwrap();
+    for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+        private_file(&held.file("json"))
+            .unwrap()
+            .set_len(length as u64)
+            .unwrap();
+        assert!(
+            matches!(held.load(), Err(StateError::Damaged { .. })),
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn foreign_files_are_neither_listed_nor_followed() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let network = directory.path().join("data/net");
+    fs::create_dir_all(network.join("sub@dir.d")).unwrap();
+    symlink("/etc/passwd", network.join("..@x.json")).unwrap();
+    private_file(&network.join("notes.txt")).unwrap();
+    private_file(&network.join("@eth0.json")).unwrap();
+    let listed = store.attachments().unwrap();
+    assert!(
+        listed
+            .iter()
+            .all(|(container, _)| container.as_str() == "sub"),
+        "{listed:?}"
+    );
+}
+
+#[test]
+fn trouble_with_the_directory_is_told_by_its_path() {
+    let directory = TempDir::new().unwrap();
+    private_file(&directory.path().join("data")).unwrap();
+    let store = store(&directory);
+    let error = Error::from(store.hold_new(&attachment("a", "eth0"), SHORT).unwrap_err());
+    assert_eq!(error.code, code::IO_FAILURE);
+    assert!(
+        error.msg.contains(directory.path().to_str().unwrap()),
+        "{error}"
+    );
+    assert!(store.check_writable().is_err());
+}
+
+#[test]
+fn a_probe_for_writing_leaves_nothing() {
+    let directory = TempDir::new().unwrap();
+    store(&directory).check_writable().unwrap();
+    assert!(files(&directory.path().join("data")).is_empty());
+}
