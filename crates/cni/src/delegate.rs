@@ -132,8 +132,8 @@ impl Delegate<'_> {
             .and_then(|path| path.ok_or_else(|| Error::variable("CNI_PATH", "is missing")))
             .map_err(DelegateError::Path)?;
         std::env::split_paths(path)
-            // An empty entry would be the working directory, which is the runtime's, not ours.
-            .filter(|directory| directory.is_absolute())
+            // An empty entry would silently be the working directory.
+            .filter(|directory| !directory.as_os_str().is_empty())
             .map(|directory| directory.join(executable_name(self.kind)))
             .find(|file| file.is_file())
             .ok_or_else(|| DelegateError::NotFound {

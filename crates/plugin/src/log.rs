@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cni::{Attachment, Call, Env, Error, Verb};
+use cni::{Attachment, Call, Env, Error, NetResult, Verb};
 use serde::Serialize;
 
 use crate::keys::Keys;
@@ -87,6 +87,8 @@ struct Line {
     ifname: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<Pod>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ips: Vec<String>,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
@@ -122,6 +124,7 @@ impl<'a> CallLog<'a> {
             container: attachment.map(|attachment| attachment.container.to_string()),
             ifname: attachment.map(|attachment| attachment.ifname.to_string()),
             pod: attachment.and_then(|attachment| Pod::from_args(&attachment.args)),
+            ips: Vec::new(),
             outcome: "ok",
             code: None,
             error: String::new(),
@@ -153,6 +156,12 @@ impl<'a> CallLog<'a> {
             duration_ms: milliseconds(started.elapsed()),
         });
         outcome
+    }
+
+    /// The addresses that an ADD gave.
+    pub(crate) fn gave(&self, result: &NetResult) {
+        let ips = result.ips.iter().map(|ip| ip.address.addr().to_string());
+        self.line.borrow_mut().ips = ips.collect();
     }
 
     /// Something that a person should mend, though the call goes on.
@@ -203,7 +212,7 @@ fn render(mut line: Line) -> Vec<u8> {
     const MAX_CHARS: usize = 2000;
     const MAX_ITEMS: usize = 100;
     line.error = line.error.chars().take(MAX_CHARS).collect();
-    for list in [&mut line.warnings, &mut line.notes] {
+    for list in [&mut line.warnings, &mut line.notes, &mut line.ips] {
         list.truncate(MAX_ITEMS);
         for text in list {
             *text = text.chars().take(MAX_CHARS).collect();

@@ -110,6 +110,7 @@ impl Run<'_> {
         record.result = Some(result.clone());
         record.progress = Progress::Done;
         held.save(record)?;
+        self.log.gave(&result);
         Ok(result)
     }
 
