@@ -58,17 +58,18 @@ pub fn serve(
     stdout: &mut dyn Write,
 ) -> ExitCode {
     let mut version = Version::LATEST.as_str().to_owned();
-    let answer = match answer(plugin, env, stdin, &mut version) {
+    let (document, exit) = match answer(plugin, env, stdin, &mut version) {
         Ok(None) => return ExitCode::SUCCESS,
-        Ok(Some(document)) => Ok(document),
-        Err(error) => Err(error.to_json(&version)),
+        Ok(Some(document)) => (document, ExitCode::SUCCESS),
+        Err(error) => (error.to_json(&version), ExitCode::FAILURE),
     };
-    let (document, exit) = match answer {
-        Ok(document) => (document, ExitCode::SUCCESS),
-        Err(document) => (document, ExitCode::FAILURE),
-    };
-    // A runtime that can't read the answer must not take it for a success.
-    match writeln!(stdout, "{document:#}").and_then(|()| stdout.flush()) {
+    // One write, so that a reader sees the answer whole or not at all. A runtime that can't read
+    // it must not take it for a success.
+    let text = format!("{document:#}\n");
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Ok(()) => exit,
         Err(_) => ExitCode::FAILURE,
     }
