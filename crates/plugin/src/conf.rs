@@ -4,11 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::paths;
-use cni::{Call, Error};
+use cni::{Call, Error, Keys};
 use serde_json::{Map, Value};
 
-use crate::keys::Keys;
-use crate::log;
 use crate::shape::Shape;
 
 /// Which way the plugin works: it follows from the keys that are there.
@@ -29,7 +27,7 @@ pub(crate) struct Conf {
     pub(crate) data_dir: PathBuf,
     pub(crate) delegate_timeout: Duration,
     pub(crate) shape: Shape,
-    pub(crate) log: log::Settings,
+    pub(crate) log: calllog::Settings,
 }
 
 /// How long a delegate may take. Runtimes give a whole ADD two to four minutes.
@@ -49,7 +47,7 @@ impl Conf {
             )?,
             delegate_timeout: timeout(keys)?,
             shape: Shape::parse(keys)?,
-            log: log::Settings::parse(keys, &call.env)?,
+            log: calllog::Settings::parse(keys, &call.env)?,
         })
     }
 }

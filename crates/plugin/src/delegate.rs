@@ -7,11 +7,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use api::{SubnetEnv, SubnetEnvError};
-use cni::{Error, PluginType};
+use cni::{Error, Keys, PluginType};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
-
-use crate::keys::Keys;
 
 /// IPAM plugins that need ranges in their configuration; others know addresses by themselves.
 const RANGE_PLUGINS: [&str; 2] = ["host-local", "headcni-ipam"];

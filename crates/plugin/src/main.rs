@@ -7,11 +7,8 @@
 mod conf;
 mod delegate;
 mod errors;
-mod keys;
-mod log;
 mod netns;
 mod plan;
-mod pod;
 mod shape;
 mod state;
 mod steps;
@@ -19,10 +16,10 @@ mod steps;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use calllog::CallLog;
 use cni::{Attachment, Call, Env, Error, NetResult, Plugin, ValidAttachment};
 
 use crate::conf::Conf;
-use crate::log::CallLog;
 use crate::steps::Run;
 
 fn main() -> ExitCode {
@@ -50,7 +47,7 @@ impl Headcni {
         work: impl FnOnce(&Run<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let conf = Conf::parse(call)?;
-        let log = CallLog::start(&conf.log, call, attachment);
+        let log = CallLog::start("headcni", &conf.log, call, attachment);
         let outcome = work(&Run {
             call,
             conf: &conf,

@@ -3,12 +3,11 @@
 //! Pure: the subnet file is read by the function that the caller passes in.
 
 use api::paths;
-use cni::{Call, Error, PluginType, Verb};
+use cni::{Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
 use crate::conf::{Conf, Mode, located};
 use crate::delegate::{CompleteError, LoadSubnets, agreed, complete};
-use crate::keys::Keys;
 use crate::shape::Shape;
 
 /// One plugin to execute.

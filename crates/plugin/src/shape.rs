@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Error, NetResult};
-
-use crate::keys::Keys;
+use cni::{Attachment, Error, Keys, NetResult};
 
 /// Settings that show in the result, whichever plugin made it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

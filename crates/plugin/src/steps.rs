@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use api::{SubnetEnv, SubnetEnvError};
+use calllog::CallLog;
 use cni::{
     Attachment, Call, CniArgs, Delegate, Error, NetResult, PluginType, ValidAttachment, Verb, code,
 };
@@ -14,7 +15,6 @@ use serde_json::{Map, Value};
 use crate::conf::{Conf, Mode};
 use crate::delegate::{CompleteError, LoadSubnets, subnets_of};
 use crate::errors::Errors;
-use crate::log::CallLog;
 use crate::netns;
 use crate::plan::{Plan, plan};
 use crate::state::{Held, Progress, Record, RecordedStep, StateError, Store, boot_id};

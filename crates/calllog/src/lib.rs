@@ -11,15 +11,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cni::{Attachment, Call, Env, Error, NetResult, Verb};
+use cni::{Attachment, Call, Env, Error, Keys, NetResult, Pod, Verb};
 use serde::Serialize;
-
-use crate::keys::Keys;
-use crate::pod::Pod;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+enum Level {
     Error,
     Warn,
     Info,
@@ -28,14 +25,15 @@ pub(crate) enum Level {
 
 /// What to log, and where.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Settings {
+pub struct Settings {
     level: Level,
     file: Option<PathBuf>,
     to_stderr: bool,
 }
 
 impl Settings {
-    pub(crate) fn parse(keys: Keys<'_>, env: &Env) -> Result<Self, Error> {
+    /// What `log_file`, `log_level` and klog's variables say.
+    pub fn parse(keys: Keys<'_>, env: &Env) -> Result<Self, Error> {
         let level = match keys.text("log_level")? {
             None | Some("info") => Level::Info,
             Some("error") => Level::Error,
@@ -69,16 +67,18 @@ impl Settings {
 }
 
 /// The log of one call, written when it ends.
-pub(crate) struct CallLog<'a> {
+#[derive(Debug)]
+pub struct CallLog<'a> {
     settings: &'a Settings,
     started: Instant,
     line: RefCell<Line>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Line {
     time: String,
     level: Level,
+    plugin: &'static str,
     verb: &'static str,
     network: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ struct Line {
     notes: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct StepLine {
     plugin: String,
     verb: &'static str,
@@ -111,7 +111,9 @@ struct StepLine {
 }
 
 impl<'a> CallLog<'a> {
-    pub(crate) fn start(
+    /// Begins the log of a call.
+    pub fn start(
+        plugin: &'static str,
         settings: &'a Settings,
         call: &Call,
         attachment: Option<&Attachment>,
@@ -119,6 +121,7 @@ impl<'a> CallLog<'a> {
         let line = Line {
             time: timestamp(SystemTime::now()),
             level: Level::Info,
+            plugin,
             verb: call.verb.as_str(),
             network: call.conf.name().to_string(),
             container: attachment.map(|attachment| attachment.container.to_string()),
@@ -141,7 +144,7 @@ impl<'a> CallLog<'a> {
     }
 
     /// Does one step and notes how long it took.
-    pub(crate) fn step<T, E>(
+    pub fn step<T, E>(
         &self,
         plugin: &str,
         verb: Verb,
@@ -159,27 +162,28 @@ impl<'a> CallLog<'a> {
     }
 
     /// The addresses that an ADD gave.
-    pub(crate) fn gave(&self, result: &NetResult) {
+    pub fn gave(&self, result: &NetResult) {
         let ips = result.ips.iter().map(|ip| ip.address.addr().to_string());
         self.line.borrow_mut().ips = ips.collect();
     }
 
     /// Something that a person should mend, though the call goes on.
-    pub(crate) fn warn(&self, text: String) {
+    pub fn warn(&self, text: String) {
         // Here at once: most installations have no log file, and a runtime shows its stderr.
-        let _ = writeln!(std::io::stderr(), "headcni: warning: {text}");
-        self.line.borrow_mut().warnings.push(text);
+        let mut line = self.line.borrow_mut();
+        let _ = writeln!(std::io::stderr(), "{}: warning: {text}", line.plugin);
+        line.warnings.push(text);
     }
 
     /// Something for whoever asks for details.
-    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+    pub fn note(&self, text: impl FnOnce() -> String) {
         if self.settings.level >= Level::Debug {
             self.line.borrow_mut().notes.push(text());
         }
     }
 
     /// Writes the line.
-    pub(crate) fn finish(self, error: Option<&Error>) {
+    pub fn finish(self, error: Option<&Error>) {
         let mut line = self.line.into_inner();
         line.duration_ms = milliseconds(self.started.elapsed());
         if !line.warnings.is_empty() {
@@ -194,6 +198,7 @@ impl<'a> CallLog<'a> {
         if line.level > self.settings.level {
             return;
         }
+        let plugin = line.plugin;
         let bytes = render(line);
         if self.settings.to_stderr {
             let _ = std::io::stderr().write_all(&bytes);
@@ -202,7 +207,7 @@ impl<'a> CallLog<'a> {
             && let Err(error) = file::append(path, &bytes)
         {
             let path = path.display();
-            let _ = writeln!(std::io::stderr(), "headcni: write the log {path}: {error}");
+            let _ = writeln!(std::io::stderr(), "{plugin}: write the log {path}: {error}");
         }
     }
 }

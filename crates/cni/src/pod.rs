@@ -1,21 +1,27 @@
 //! Which pod a call is about, as Kubernetes runtimes say it in `CNI_ARGS`.
 
-use cni::CniArgs;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::CniArgs;
 
 /// A pod as `CNI_ARGS` names it; runtimes other than Kubernetes' name none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Pod {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) uid: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) sandbox: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// The namespace.
+    pub namespace: String,
+    /// The name within the namespace.
+    pub name: String,
+    /// What tells it from an earlier pod of the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The container that holds its namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
 }
 
 impl Pod {
-    pub(crate) fn from_args(args: &CniArgs) -> Option<Self> {
+    /// The pod that the arguments name, if they do.
+    pub fn from_args(args: &CniArgs) -> Option<Self> {
         let value = |key| {
             args.get(key)
                 .filter(|value| !value.is_empty())

@@ -1,23 +1,24 @@
 //! Reading keys of a configuration: a wrong type is an error that names key and value.
 
-use cni::Error;
 use serde_json::{Map, Value};
 
+use crate::Error;
+
 /// An object of the configuration, and the path that leads to it.
-#[derive(Clone, Copy)]
-pub(crate) struct Keys<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Keys<'a> {
     map: &'a Map<String, Value>,
     path: &'a str,
 }
 
 impl<'a> Keys<'a> {
     /// The keys of `map`, which stands under `path` (empty for the top).
-    pub(crate) fn new(map: &'a Map<String, Value>, path: &'a str) -> Self {
+    pub fn new(map: &'a Map<String, Value>, path: &'a str) -> Self {
         Self { map, path }
     }
 
     /// The key with the path that leads to it.
-    pub(crate) fn name(&self, key: &str) -> String {
+    pub fn name(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
         } else {
@@ -26,32 +27,37 @@ impl<'a> Keys<'a> {
     }
 
     /// The value, if it is there; `null` is as good as absent.
-    pub(crate) fn value(&self, key: &str) -> Option<&'a Value> {
+    pub fn value(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+    /// A text.
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
         self.typed(key, "text", Value::as_str)
     }
 
-    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+    /// A truth value.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
-    pub(crate) fn object(&self, key: &str) -> Result<Option<&'a Map<String, Value>>, Error> {
+    /// An object.
+    pub fn object(&self, key: &str) -> Result<Option<&'a Map<String, Value>>, Error> {
         self.typed(key, "an object", Value::as_object)
     }
 
-    pub(crate) fn list(&self, key: &str) -> Result<Option<&'a Vec<Value>>, Error> {
+    /// A list.
+    pub fn list(&self, key: &str) -> Result<Option<&'a Vec<Value>>, Error> {
         self.typed(key, "a list", Value::as_array)
     }
 
-    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, Error> {
+    /// A number.
+    pub fn number(&self, key: &str) -> Result<Option<f64>, Error> {
         self.typed(key, "a number", Value::as_f64)
     }
 
     /// A list of texts; an absent one is empty.
-    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, Error> {
+    pub fn texts(&self, key: &str) -> Result<Vec<String>, Error> {
         let list = self.list(key)?.map(Vec::as_slice).unwrap_or_default();
         list.iter()
             .map(|item| item.as_str().map(str::to_owned))
@@ -60,7 +66,7 @@ impl<'a> Keys<'a> {
     }
 
     /// An MTU in bytes: what the kernel takes for a veth.
-    pub(crate) fn mtu(&self, key: &str) -> Result<Option<u32>, Error> {
+    pub fn mtu(&self, key: &str) -> Result<Option<u32>, Error> {
         self.typed(key, "a number from 68 to 65535", |value| {
             u32::try_from(value.as_u64()?)
                 .ok()
@@ -69,7 +75,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The error for a value that isn't what it must be.
-    pub(crate) fn wrong(&self, key: &str, wanted: &str) -> Error {
+    pub fn wrong(&self, key: &str, wanted: &str) -> Error {
         const MAX_CHARS: usize = 120;
         let value = self
             .map
@@ -107,7 +113,7 @@ mod tests {
         let map = json!({ "mtu": "big", "list": [1], "off": null });
         let keys = Keys::new(map.as_object().unwrap(), "delegate");
         let error = keys.mtu("mtu").unwrap_err();
-        assert_eq!(error.code, cni::code::INVALID_CONFIG);
+        assert_eq!(error.code, crate::code::INVALID_CONFIG);
         assert!(
             error.msg.contains("delegate.mtu") && error.msg.contains("big"),
             "{error}"

@@ -46,7 +46,7 @@ fn a_line_is_bounded_whatever_went_wrong() {
         file: None,
         to_stderr: false,
     };
-    let log = CallLog::start(&settings, &call, None);
+    let log = CallLog::start("headcni", &settings, &call, None);
     for _ in 0..1000 {
         log.note(|| "x".repeat(10_000));
         let _ = log.step("bridge", Verb::Del, || Err::<(), ()>(()));
