@@ -6,4 +6,4 @@
 pub mod paths;
 pub mod subnet_env;
 
-pub use subnet_env::{Family, NodeSubnet, SubnetEnv, SubnetEnvError};
+pub use subnet_env::{Family, Known, NodeSubnet, SubnetEnv, SubnetEnvError};

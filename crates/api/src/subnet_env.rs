@@ -56,6 +56,15 @@ pub struct NodeSubnet {
     pub gateway: Option<IpAddr>,
 }
 
+/// What is known though the subnets aren't.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// As [`SubnetEnv::mtu_bytes`].
+    pub mtu_bytes: Option<u32>,
+    /// As [`SubnetEnv::node_masquerades`].
+    pub node_masquerades: Option<bool>,
+}
+
 /// Why a node's subnets are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum SubnetEnvError {
@@ -69,6 +78,8 @@ pub enum SubnetEnvError {
         file: PathBuf,
         /// The first variable that is needed.
         variable: &'static str,
+        /// What the environment says all the same.
+        known: Known,
     },
     /// The file can't be read.
     #[error("read subnet file {}", file.display())]
@@ -194,10 +205,19 @@ impl Settings<'_> {
     fn resolve(&self) -> Result<SubnetEnv, SubnetEnvError> {
         if let Some(variable) = self.first_missing() {
             let file = self.file.to_owned();
-            return Err(if self.file_exists {
-                SubnetEnvError::Incomplete { file, variable }
-            } else {
-                SubnetEnvError::Absent { file, variable }
+            if self.file_exists {
+                return Err(SubnetEnvError::Incomplete { file, variable });
+            }
+            let mtu = self.has(MTU).then(|| self.mtu(false)).transpose()?;
+            let ipmasq = self.has(IPMASQ).then(|| self.ipmasq()).transpose()?;
+            let known = Known {
+                mtu_bytes: mtu,
+                node_masquerades: ipmasq,
+            };
+            return Err(SubnetEnvError::Absent {
+                file,
+                variable,
+                known,
             });
         }
         let families: Vec<Family> = FAMILIES

@@ -98,7 +98,8 @@ impl NetConf {
 
     /// The attachments that a garbage collection must leave alone.
     ///
-    /// An absent list is an empty one: libcni leaves the key out when nothing is valid.
+    /// An absent list is an empty one: libcni leaves the key out when it is asked to collect
+    /// everything, and plugins written in Go can't tell the two apart.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, Error> {
         // The second key is what the specification called it at first.
         for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {

@@ -17,6 +17,11 @@ impl<'a> Keys<'a> {
         Self { map, path }
     }
 
+    /// All of them.
+    pub fn map(&self) -> &'a Map<String, Value> {
+        self.map
+    }
+
     /// The key with the path that leads to it.
     pub fn name(&self, key: &str) -> String {
         if self.path.is_empty() {

@@ -199,7 +199,7 @@ pub enum ResultError {
     NotAnObject(Value),
     /// Its version is unknown.
     #[error("the result's {0}")]
-    Version(#[from] crate::version::UnknownVersion),
+    Version(crate::version::UnknownVersion),
     /// A key has an impossible value.
     #[error("the result has a wrong value")]
     Value(#[from] serde_json::Error),
@@ -217,7 +217,7 @@ impl NetResult {
         let version = match object.remove("cniVersion") {
             None | Some(Value::Null) => unstated,
             Some(Value::String(text)) if text.is_empty() => unstated,
-            Some(Value::String(text)) => text.parse()?,
+            Some(Value::String(text)) => text.parse().map_err(ResultError::Version)?,
             Some(other) => return Err(ResultError::NotAnObject(other)),
         };
         if version <= Version::V0_2_0 {

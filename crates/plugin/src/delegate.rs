@@ -70,74 +70,86 @@ pub(crate) type LoadSubnets<'a> = &'a dyn Fn(&Path) -> Result<SubnetEnv, SubnetE
 
 /// A delegate's type and whole configuration, but for what each call adds.
 ///
-/// `entry` has the keys beside `delegate`, and `subnet_file` is where the node's subnets stand.
+/// `entry` has the keys beside `delegate`, `runtime_config` is what the delegate sees of the
+/// call's, and `subnet_file` is where the node's subnets stand.
 pub(crate) fn complete(
     entry: Keys<'_>,
-    entry_map: &Map<String, Value>,
     delegate: &Map<String, Value>,
+    runtime_config: &Map<String, Value>,
     subnet_file: &Path,
     load: LoadSubnets<'_>,
 ) -> Result<(PluginType, Map<String, Value>), CompleteError> {
     let path = entry.name("delegate");
     let keys = Keys::new(delegate, &path);
     let kind = kind(keys)?;
-    let mut conf = delegate.clone();
-    conf.insert("type".to_owned(), kind.as_str().into());
     for key in ["name", "cniVersion"] {
         agreed(entry, key, keys, key)?;
     }
-    for (key, value) in entry_map {
+    let mut conf = delegate.clone();
+    // `null` is as good as absent for what is completed here.
+    conf.retain(|key, value| {
+        !value.is_null() || !["ipMasq", "ipam", "isGateway", "mtu"].contains(&key.as_str())
+    });
+    conf.insert("type".to_owned(), kind.as_str().into());
+    for (key, value) in entry.map() {
         let is_ours = OWN_KEYS.contains(&key.as_str()) || key.starts_with("cni.dev/");
         if !is_ours && !conf.contains_key(key) {
             conf.insert(key.clone(), value.clone());
         }
     }
-
-    let ipam = agreed(entry, "ipam", keys, "ipam")?.cloned();
-    let mut ipam = match ipam {
-        None => Map::new(),
-        Some(Value::Object(ipam)) => ipam,
-        Some(_) if entry.value("ipam").is_some() => {
-            return Err(entry.wrong("ipam", "an object").into());
-        }
-        Some(_) => return Err(keys.wrong("ipam", "an object").into()),
-    };
-    let ipam_path = entry.name("ipam");
-    let ipam_type = match Keys::new(&ipam, &ipam_path).text("type")? {
-        Some(kind) => PluginType::new(&format!("{ipam_path}.type"), kind)?.to_string(),
-        None => "host-local".to_owned(),
-    };
-    let needs_ranges = RANGE_PLUGINS.contains(&ipam_type.as_str()) && !has_ranges(entry, &ipam);
-    ipam.insert("type".to_owned(), ipam_type.into());
-
-    let mtu = agreed(entry, "mtu", keys, "mtu")?.cloned();
+    let mut ipam = ipam(entry, keys)?;
+    let needs_ranges = needs_ranges(&ipam, runtime_config);
+    if let Some(mtu) = agreed(entry, "mtu", keys, "mtu")? {
+        conf.insert("mtu".to_owned(), mtu.clone());
+    }
     let has_ipmasq = keys.flag("ipMasq")?.is_some();
-    if needs_ranges || mtu.is_none() || !has_ipmasq {
-        match load(subnet_file) {
+    if needs_ranges || !conf.contains_key("mtu") || !has_ipmasq {
+        let known = match load(subnet_file) {
             Ok(subnets) => {
-                conf.entry("mtu").or_insert(subnets.mtu_bytes.into());
-                // Masquerading twice would hide a pod's address from pods on other nodes.
-                conf.entry("ipMasq")
-                    .or_insert((!subnets.node_masquerades).into());
                 if needs_ranges {
-                    let routes = routes(&subnets, keys)?;
                     ipam.insert("ranges".to_owned(), ranges(&subnets));
+                    let routes = routes(&subnets, keys)?;
                     ipam.entry("routes").or_insert(routes);
+                }
+                api::Known {
+                    mtu_bytes: Some(subnets.mtu_bytes),
+                    node_masquerades: Some(subnets.node_masquerades),
                 }
             }
             // Only what would be nice to know is missing; the delegate has defaults for it.
-            Err(SubnetEnvError::Absent { .. }) if !needs_ranges => {}
+            Err(SubnetEnvError::Absent { known, .. }) if !needs_ranges => known,
             Err(error) => return Err(error.into()),
+        };
+        if let Some(mtu) = known.mtu_bytes {
+            conf.entry("mtu").or_insert(mtu.into());
         }
-    }
-    if let Some(mtu) = mtu {
-        conf.insert("mtu".to_owned(), mtu);
+        if let Some(node_masquerades) = known.node_masquerades {
+            // Masquerading twice would hide a pod's address from pods on other nodes.
+            conf.entry("ipMasq").or_insert((!node_masquerades).into());
+        }
     }
     if kind.as_str() == "bridge" {
         conf.entry("isGateway").or_insert(true.into());
     }
     conf.insert("ipam".to_owned(), Value::Object(ipam));
     Ok((kind, conf))
+}
+
+/// The configuration's own `ipam`, with its type.
+fn ipam(entry: Keys<'_>, delegate: Keys<'_>) -> Result<Map<String, Value>, Error> {
+    agreed(entry, "ipam", delegate, "ipam")?;
+    let place = if entry.value("ipam").is_some() {
+        entry
+    } else {
+        delegate
+    };
+    let mut ipam = place.object("ipam")?.cloned().unwrap_or_default();
+    let path = place.name("ipam");
+    let keys = Keys::new(&ipam, &path);
+    let kind = keys.text("type")?.unwrap_or("host-local");
+    let kind = PluginType::new(&keys.name("type"), kind)?;
+    ipam.insert("type".to_owned(), kind.as_str().into());
+    Ok(ipam)
 }
 
 fn kind(keys: Keys<'_>) -> Result<PluginType, Error> {
@@ -168,15 +180,16 @@ pub(crate) fn agreed<'a>(
     }
 }
 
-fn has_ranges(entry: Keys<'_>, ipam: &Map<String, Value>) -> bool {
-    let in_runtime_config = entry
-        .value("runtimeConfig")
-        .and_then(|config| config.get("ipRanges"));
-    ["subnet", "ranges"]
-        .into_iter()
-        .filter_map(|key| ipam.get(key))
-        .chain(in_runtime_config)
-        .any(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
+fn needs_ranges(ipam: &Map<String, Value>, runtime_config: &Map<String, Value>) -> bool {
+    let is_said =
+        |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
+    let kind = ipam.get("type").and_then(Value::as_str).unwrap_or_default();
+    let said = [
+        ipam.get("subnet"),
+        ipam.get("ranges"),
+        runtime_config.get("ipRanges"),
+    ];
+    RANGE_PLUGINS.contains(&kind) && !said.into_iter().flatten().any(is_said)
 }
 
 /// One set of ranges per family: a pod gets an address from each set.

@@ -138,7 +138,6 @@ fn delegate_step(
         "HEADCNI_SUBNET_FILE",
         paths::SUBNET_FILE,
     )?;
-    let (kind, conf) = complete(keys, entry, delegate, &subnet_file, load)?;
     let delegate_path = keys.name("delegate");
     let declaring = [Keys::new(delegate, &delegate_path), keys]
         .into_iter()
@@ -151,10 +150,13 @@ fn delegate_step(
         Undeclared::Hidden
     };
     let given = runtime_config(call, declaring, undeclared)?;
+    let (kind, conf) = complete(keys, delegate, &given, &subnet_file, load)?;
+    let mut shape = Shape::parse(keys)?;
+    shape.mtu_bytes = Keys::new(&conf, &delegate_path).mtu("mtu")?;
     Ok(Step {
         kind,
         conf: finished(call, conf, given),
-        shape: Shape::parse(keys)?,
+        shape,
     })
 }
 

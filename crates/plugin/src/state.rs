@@ -158,13 +158,23 @@ impl Store {
     /// Fails if an ADD could not record what it does.
     pub(crate) fn check_writable(&self) -> Result<(), StateError> {
         let probe = self.data_dir.join(format!(".probe-{}", std::process::id()));
-        let written = create_private_dir(&self.data_dir)
+        let written = self
+            .create_data_dir()
             .and_then(|()| private_file(&probe))
             .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
         let removed = fs::remove_file(&probe);
         written
             .and(removed)
             .map_err(io_error("write to the data directory", &self.data_dir))
+    }
+
+    /// The directories above ours belong to others too, and are made for everyone's eyes.
+    fn create_data_dir(&self) -> io::Result<()> {
+        if self.data_dir.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(self.data_dir.parent().unwrap_or(Path::new("/")))?;
+        create_private_dir(&self.data_dir)
     }
 
     /// No container id has an `@`, so that the first one ends it.
@@ -185,7 +195,8 @@ impl Store {
         loop {
             let opened = match mode {
                 Lock::Create => {
-                    create_private_dir(&self.network_dir)
+                    self.create_data_dir()
+                        .and_then(|()| create_private_dir(&self.network_dir))
                         .map_err(io_error("create directory", &self.network_dir))?;
                     private_file(&path)
                 }
@@ -307,11 +318,15 @@ pub(crate) fn boot_id() -> String {
     text.trim().to_owned()
 }
 
+/// Makes a directory for its owner's eyes only.
 fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(path)
+    match builder.create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        created => created,
+    }
 }
 
 /// Opens a file for writing, made for its owner's eyes if it is new.

@@ -164,19 +164,23 @@ impl Run<'_> {
             .map(|held| self.load(held))
             .transpose()?
             .flatten();
-        let (members, prev_result) = match &record {
+        let stated = self.stated_result();
+        let (members, recorded) = match &record {
             Some(record) => (members(record), self.recorded_result(record)),
-            None => (self.members_for_undoing()?, None),
+            None => (self.members_without_record(stated.as_ref())?, None),
         };
-        let stated = self
-            .call
-            .conf
-            .keys()
-            .get("prevResult")
-            .filter(|value| !value.is_null());
-        self.undo(&members, stated.or(prev_result.as_ref()), of)?;
+        let stated = stated.and(self.call.conf.keys().get("prevResult"));
+        self.undo(&members, stated.or(recorded.as_ref()), of)?;
         held.map_or(Ok(()), Held::remove)?;
         Ok(())
+    }
+
+    /// What the runtime remembers of the ADD. Nonsense is no reason not to clean up.
+    fn stated_result(&self) -> Option<NetResult> {
+        self.call.conf.prev_result().unwrap_or_else(|error| {
+            self.log.warn(format!("{}: doing without it", error.msg));
+            None
+        })
     }
 
     pub(crate) fn check(&self, of: &Attachment) -> Result<(), Error> {
@@ -220,11 +224,10 @@ impl Run<'_> {
     pub(crate) fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         let store = self.store();
         let mut errors = Errors::default();
-        let mut targets = Vec::new();
-        match self.planned() {
-            Ok(members) => targets = members,
-            Err(error) => errors.push(error.into_error()),
-        }
+        let mut targets = self.members_without_record(None).unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        });
         for (container, ifname) in store.attachments()? {
             let is_valid = valid
                 .iter()
@@ -347,23 +350,27 @@ impl Run<'_> {
         self.plan().map(into_members)
     }
 
-    /// The members to undo when there is no record: as the configuration has them now.
+    /// The members to clean up after when there is no record: as the configuration has them now.
     ///
-    /// The subnet file may be gone by now. What the runtime remembers of the ADD stands in for it;
-    /// if it remembers nothing, the ADD never came so far as to make something.
-    fn members_for_undoing(&self) -> Result<Vec<Member>, Error> {
+    /// The subnet file may be gone or torn by now. What the runtime remembers of the ADD stands in
+    /// for it; if it remembers nothing, the ADD never came so far as to make something.
+    fn members_without_record(&self, result: Option<&NetResult>) -> Result<Vec<Member>, Error> {
         if self.conf.mode == Mode::Native {
             // No ADD in this mode can have made anything yet.
             return Ok(Vec::new());
         }
-        let remembered = self.call.conf.prev_result()?.as_ref().and_then(subnets_of);
+        let remembered = result.and_then(subnets_of);
         let load = |file: &Path| match (self.load_subnets(file), &remembered) {
-            (Err(SubnetEnvError::Absent { .. }), Some(subnets)) => Ok(subnets.clone()),
+            (Err(_), Some(subnets)) => Ok(subnets.clone()),
             (loaded, _) => loaded,
         };
         match self.plan_with(&load) {
             Ok(plan) => Ok(into_members(plan)),
-            Err(CompleteError::Subnets(SubnetEnvError::Absent { .. })) => Ok(Vec::new()),
+            Err(error @ CompleteError::Subnets(_)) => {
+                self.log
+                    .note(|| format!("nothing to clean up: {}", error.into_error().msg));
+                Ok(Vec::new())
+            }
             Err(error) => Err(error.into_error()),
         }
     }

@@ -36,10 +36,16 @@ fn completed(
         })
     };
     let file = Path::new("/nonexistent/subnet.env");
+    let none = Map::new();
+    let runtime_config = entry
+        .get("runtimeConfig")
+        .and_then(Value::as_object)
+        .unwrap_or(&none);
+    let keys = Keys::new(entry, "");
     complete(
-        Keys::new(entry, ""),
-        entry,
+        keys,
         delegate.as_object().unwrap(),
+        runtime_config,
         file,
         &load,
     )
@@ -131,11 +137,11 @@ fn the_subnet_file_is_not_read_when_nothing_is_missing() {
         SubnetEnv::load(Path::new("/nonexistent"), |_| None)
     };
     let entry = entry.as_object().unwrap();
-    let file = Path::new("/x");
+    let (keys, file) = (Keys::new(entry, ""), Path::new("/x"));
     complete(
-        Keys::new(entry, ""),
-        entry,
+        keys,
         delegate.as_object().unwrap(),
+        &Map::new(),
         file,
         &load,
     )
@@ -178,6 +184,7 @@ fn addresses_that_nobody_knows_are_an_error_naming_file_and_variable(#[case] ent
 #[case(json!({ "ipam": { "type": "a/b" } }), json!({}), &["ipam.type", "a/b"])]
 #[case(json!({ "ipam": "host-local" }), json!({}), &["ipam", "host-local"])]
 #[case(json!({}), json!({ "ipam": [1] }), &["delegate.ipam", "[1]"])]
+#[case(json!({}), json!({ "ipam": { "type": "a/b" } }), &["delegate.ipam.type", "a/b"])]
 #[case(json!({}), json!({ "ipMasq": "yes" }), &["delegate.ipMasq", "yes"])]
 fn contradictions_and_nonsense_are_named(
     #[case] entry: Value,
@@ -235,4 +242,24 @@ fn a_result_stands_in_for_a_lost_subnet_file() {
         json!([[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "fd00::/64" }]])
     );
     assert_eq!(subnets_of(&cni::NetResult::default()), None);
+}
+
+#[test]
+fn the_environment_counts_though_there_is_no_subnet_file() {
+    let entry = json!({ "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } });
+    let variables = [("HEADCNI_MTU", "1400"), ("HEADCNI_IPMASQ", "true")];
+    let (_, conf) = completed(&entry, &json!({}), &variables).unwrap();
+    assert_eq!(
+        (&conf["mtu"], &conf["ipMasq"]),
+        (&json!(1400), &json!(false))
+    );
+    assert!(completed(&entry, &json!({}), &[("HEADCNI_MTU", "big")]).is_err());
+}
+
+#[test]
+fn null_is_as_good_as_absent() {
+    let delegate = json!({ "mtu": null, "ipMasq": null, "isGateway": null, "ipam": null });
+    let (_, conf) = completed(&json!({ "mtu": null }), &delegate, SUBNET_ENV).unwrap();
+    let (_, plain) = completed(&json!({}), &json!({}), SUBNET_ENV).unwrap();
+    assert_eq!(conf, plain);
 }

@@ -178,3 +178,14 @@ fn chains_that_cannot_be_are_refused_by_name(#[case] extra: Value, #[case] parts
         assert!(error.msg.contains(part), "{part} is not in {error}");
     }
 }
+
+#[test]
+fn ranges_that_the_runtime_gives_to_a_member_need_no_subnet_file() {
+    let chain = json!({
+        "capabilities": { "ipRanges": true },
+        "runtimeConfig": { "ipRanges": [[{ "subnet": "10.9.0.0/24" }]] },
+        "plugins": [{ "type": "headcni", "delegate": {}, "capabilities": { "ipRanges": true } }]
+    });
+    let plan = planned(Verb::Add, &chain).unwrap();
+    assert!(plan.steps[0].conf["ipam"].get("ranges").is_none());
+}

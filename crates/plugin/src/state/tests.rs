@@ -70,6 +70,17 @@ fn a_record_reads_back_and_is_private() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&network.join("a@eth0.json")), 0o600);
     assert_eq!(mode(&network), 0o700);
+    assert_eq!(mode(network.parent().unwrap()), 0o700);
+}
+
+#[test]
+fn directories_above_ours_stay_open_to_others() {
+    let directory = TempDir::new().unwrap();
+    let data_dir = directory.path().join("cni/headcni");
+    let store = Store::new(&data_dir, &NetworkName::new("net").unwrap());
+    store.hold_new(&attachment("a", "eth0"), SHORT).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o005;
+    assert_eq!(mode(data_dir.parent().unwrap()), 0o005);
 }
 
 #[test]
