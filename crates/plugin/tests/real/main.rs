@@ -8,11 +8,17 @@
 )]
 
 mod apart;
+mod bad_input;
+mod bad_subnets;
 mod chain;
 mod check;
+mod collect;
 mod delegate;
 mod existing;
+mod log;
 mod recorder;
+mod saved;
+mod shape;
 mod status;
 mod subnets;
 mod support;
