@@ -13,6 +13,7 @@ mod bad_subnets;
 mod chain;
 mod check;
 mod collect;
+mod containerd;
 mod delegate;
 mod existing;
 mod log;
