@@ -1,0 +1,98 @@
+//! A configuration that was edited between ADD and DEL: the record counts.
+
+use lab::CniTool;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::scene::{NETWORK, Scene, chain, headcni, with};
+
+#[rstest]
+#[case::another_mode(json!({ "plugins": null, "delegate": { "type": "nonsense" } }))]
+#[case::other_members(json!({ "plugins": [{ "type": "not-installed" }] }))]
+#[case::no_members(json!({ "plugins": [] }))]
+#[case::a_bad_member(json!({ "plugins": [{ "type": "../bridge" }] }))]
+#[case::a_bad_mtu(json!({ "mtu": 12 }))]
+#[case::a_bad_log_level(json!({ "log_level": "loud" }))]
+#[case::a_bad_timeout(json!({ "delegate_timeout_seconds": 0 }))]
+fn del_goes_by_the_record_whatever_the_configuration_became(#[case] edit: Value) {
+    let scene = Scene::used();
+    let pod = scene.pod("p");
+    let before = scene.snapshot();
+    let mut conf = chain(&[]);
+    let result = scene.done("ADD", &conf, &pod).ok_json().unwrap();
+    conf["prevResult"] = result;
+    for (key, value) in edit.as_object().unwrap() {
+        conf[key] = value.clone();
+    }
+    scene.done("DEL", &conf, &pod);
+    scene.node.assert_unchanged(&before);
+}
+
+fn write_list(scene: &Scene, version: &str) {
+    let mut member = chain(&[]);
+    let keys = member.as_object_mut().unwrap();
+    keys.retain(|key, _| !["cniVersion", "name", "runtimeConfig"].contains(&key.as_str()));
+    let list = json!({ "cniVersion": version, "name": NETWORK, "plugins": [member] });
+    scene
+        .node
+        .write("/etc/cni/net.d/10-faults.conflist", list.to_string())
+        .unwrap();
+}
+
+fn cnitool<'a>(scene: &'a Scene, verb: &str) -> CniTool<'a> {
+    let tool = scene
+        .node
+        .cnitool("/etc/cni/net.d", verb, NETWORK, "/run/netns/p");
+    let plugins = lab::tools::cni_plugin_dir().display().to_string();
+    let ours = headcni().parent().unwrap().display().to_string();
+    let ports =
+        json!({ "portMappings": [{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }] });
+    tool.path(format!("{ours}:{plugins}")).capabilities(&ports)
+}
+
+// libcni converts the result that it remembers to the new version.
+#[rstest]
+#[case("0.3.1", "1.1.0")]
+#[case("0.4.0", "1.0.0")]
+#[case("1.0.0", "1.1.0")]
+#[case("1.1.0", "0.4.0")]
+fn del_works_after_the_network_changed_its_version(#[case] old: &str, #[case] new: &str) {
+    let scene = Scene::used();
+    let _pod = scene.pod("p");
+    write_list(&scene, new);
+    let before = scene.snapshot();
+    write_list(&scene, old);
+    cnitool(&scene, "add").run().unwrap().ok().unwrap();
+    write_list(&scene, new);
+    let del = cnitool(&scene, "del").run().unwrap();
+    assert!(del.status.success(), "{del:?}");
+    scene.node.assert_unchanged(&before);
+}
+
+#[rstest]
+#[case("0.4.0", "1.0.0")]
+#[case("1.1.0", "0.4.0")]
+fn check_works_after_the_network_changed_its_version(#[case] old: &str, #[case] new: &str) {
+    let scene = Scene::used();
+    let _pod = scene.pod("p");
+    write_list(&scene, old);
+    cnitool(&scene, "add").run().unwrap().ok().unwrap();
+    cnitool(&scene, "check").run().unwrap().ok().unwrap();
+    write_list(&scene, new);
+    let check = cnitool(&scene, "check").run().unwrap();
+    assert!(check.status.success(), "{check:?}");
+}
+
+#[test]
+fn a_data_directory_that_moved_leaves_the_configuration_to_go_by() {
+    let scene = Scene::used();
+    let pod = scene.pod("p");
+    let before = scene.snapshot();
+    let conf = with(chain(&[]), "dataDir", json!("/run/faults-data"));
+    scene.done("ADD", &conf, &pod);
+    scene.done("DEL", &chain(&[]), &pod);
+    assert_eq!(scene.leases(), [""; 0]);
+    // The old record is all that remains, and it hurts nobody.
+    scene.done("DEL", &conf, &pod);
+    scene.node.assert_unchanged(&before);
+}

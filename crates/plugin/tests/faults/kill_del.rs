@@ -1,0 +1,37 @@
+//! kill -9 at system calls of a DEL: a second DEL finishes the job.
+
+use lab::Call;
+
+use crate::killing::{Traces, kill_at, moments};
+use crate::scene::{Scene, call, chain, succeeded};
+
+#[test]
+fn a_second_del_finishes_what_a_killed_one_began() {
+    const STEP: usize = 3;
+    let scene = Scene::used();
+    let pod = scene.pod("p");
+    let on_p = |verb: &str| -> Call { call(verb, &chain(&[])).pod(&pod) };
+    let (before, traces) = (scene.snapshot(), Traces::of(&scene));
+    succeeded(scene.run(&on_p("ADD")));
+    let moments = moments(&scene, &on_p("DEL"));
+    assert!(moments.len() > 80, "too few to be true: {moments:?}");
+    let (mut killed, mut unfinished) = (0, 0);
+    for moment in moments.iter().step_by(STEP) {
+        succeeded(scene.run(&on_p("ADD")));
+        killed += usize::from(kill_at(&scene, &on_p("DEL"), moment));
+        unfinished += usize::from(scene.record("p").is_some());
+        let outcome = scene.run(&on_p("DEL"));
+        assert!(
+            outcome.status.success(),
+            "killed before {moment:?}: {outcome:?}"
+        );
+        assert_eq!(Traces::of(&scene), traces, "killed before {moment:?}");
+    }
+    let all = moments.len().div_ceil(STEP);
+    assert!(killed > all * 3 / 4, "only {killed} of {all} were killed");
+    assert!(
+        unfinished > all / 2,
+        "only {unfinished} of {all} were killed before the end"
+    );
+    scene.node.assert_unchanged(&before);
+}
