@@ -126,9 +126,9 @@ fn the_collected_are_undone_backwards_before_the_members_are_told() {
     let members = ["first", "second"].map(|kind| json!({"type": kind}));
     let conf = chaining("1.1.0", &members, json!({}));
     let path = format!("{}:{}", witness.path(), cni_path());
-    run(&node, &call("ADD", &conf).pod(&pod).path(&path))
-        .ok()
-        .unwrap();
+    let args = "IgnoreUnknown=1;K8S_POD_NAME=web-0";
+    let add = call("ADD", &conf).pod(&pod).path(&path).args(args);
+    run(&node, &add).ok().unwrap();
     let conf = gc(&conf, &valid(&[]));
     run(&node, &call("GC", &conf).path(&path)).ok().unwrap();
     let expected = ["second DEL", "first DEL", "first GC", "second GC"];
@@ -141,6 +141,7 @@ fn the_collected_are_undone_backwards_before_the_members_are_told() {
     for index in [2, 3] {
         assert_eq!(variable(index, "CNI_CONTAINERID").unwrap(), "p");
         assert_eq!(variable(index, "CNI_IFNAME").unwrap(), "eth0");
+        assert_eq!(variable(index, "CNI_ARGS").unwrap(), args);
         assert_eq!(variable(index, "CNI_NETNS").unwrap(), pod.netns_path());
         assert_eq!(calls[index].conf().get("cni.dev/valid-attachments"), None);
     }

@@ -81,3 +81,28 @@ fn after_del_the_same_interface_can_be_made_again() {
     }
     assert!(pod.links().unwrap().is_empty());
 }
+
+#[test]
+fn of_two_adds_at_once_one_wins() {
+    let node = node();
+    let pod = node.pod("p").unwrap();
+    let conf = delegating("1.1.0", json!({}));
+    let before = node.snapshot(DIRS).unwrap().ignoring(lasting("net"));
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let add = || ask("ADD", &conf, &pod);
+        let threads = [scope.spawn(add), scope.spawn(add)];
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let (winners, losers): (Vec<_>, Vec<_>) = outcomes
+        .iter()
+        .partition(|outcome| outcome.status.success());
+    assert_eq!(winners.len(), 1, "{outcomes:?}");
+    refused(losers[0], 102);
+    pod.ping("10.244.1.1").unwrap();
+    assert_eq!(node.links().unwrap().len(), 2, "the bridge and one veth");
+    ask("DEL", &conf, &pod).ok().unwrap();
+    node.assert_unchanged(&before);
+}

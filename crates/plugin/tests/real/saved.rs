@@ -52,6 +52,46 @@ fn an_edited_file_changes_nothing_for_what_is_there(
     node.assert_unchanged(&before);
 }
 
+/// The runtime gives the result in the version of now, the delegate is called in that of then.
+#[rstest]
+#[case::a_newer_version("0.4.0", "1.1.0")]
+#[case::an_older_version("1.1.0", "0.4.0")]
+fn an_attachment_outlives_a_change_of_version(
+    #[case] then: &str,
+    #[case] now: &str,
+    #[values("check", "del")] verb: &str,
+) {
+    let node = node();
+    let pod = node.pod("p").unwrap();
+    let lasting = lasting("net").path(FILE);
+    let before = node.snapshot(DIRS).unwrap().ignoring(lasting);
+    let members = json!([
+        {"type": "headcni", "delegate": {"bridge": "cni0"}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+    ]);
+    let write = |version| {
+        let plugin = json!({
+            "type": "headcni", "plugins": members, "capabilities": {"portMappings": true},
+        });
+        let list = json!({"cniVersion": version, "name": "net", "plugins": [plugin]});
+        node.write(FILE, list.to_string()).unwrap();
+    };
+    let tool = |verb| {
+        let port = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+        let tool = cnitool(verb, "net", &pod);
+        let outcome = tool.capabilities(&json!({"portMappings": [port]})).run();
+        outcome.unwrap().ok().unwrap();
+    };
+    write(then);
+    tool("add");
+    write(now);
+    tool(verb);
+    if verb == "del" {
+        assert!(pod.links().unwrap().is_empty());
+        node.assert_unchanged(&before);
+    }
+}
+
 #[test]
 fn check_and_del_of_an_edited_chain_reach_the_members_of_then() {
     let node = node();
