@@ -38,7 +38,7 @@ fn del_on_a_node_that_never_had_a_pod_succeeds() {
         .container_id("unknown")
         .ifname("eth0");
     succeeded(scene.run(&del));
-    assert!(!scene.node.has("/var/lib/cni/headcni"));
+    assert!(!scene.node.has(STATE_DIR));
     assert_eq!(scene.leases(), [""; 0]);
 }
 

@@ -102,7 +102,7 @@ fn plugins_get_signals_and_stdin_as_a_runtime_would_give_them() {
     let scene = Scene::new();
     let pod = scene.pod("p");
     let body = r#"[ $verb = DEL ] && exit
-grep -E '^Sig(Ign|Blk):' /proc/$$/status > /run/faults-signals
+grep -E '^Sig(Ign|Blk):' /proc/self/status > /run/faults-signals
 cat > /run/faults-stdin
 echo complaint >&2
 echo '{"cniVersion":"1.1.0"}'"#;
