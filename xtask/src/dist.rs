@@ -22,10 +22,16 @@ pub(crate) struct Plugin {
 }
 
 /// All of them.
-pub(crate) const PLUGINS: &[Plugin] = &[Plugin {
-    package: "plugin",
-    bin: "headcni",
-}];
+pub(crate) const PLUGINS: &[Plugin] = &[
+    Plugin {
+        package: "plugin",
+        bin: "headcni",
+    },
+    Plugin {
+        package: "ipam",
+        bin: "headcni-ipam",
+    },
+];
 
 /// Where `make build` leaves the binaries.
 pub(crate) fn bin_dir() -> PathBuf {

@@ -1,0 +1,53 @@
+//! Name servers from a file in the form of resolv.conf(5).
+
+use std::path::Path;
+
+use cni::{Dns, Error};
+
+pub(super) fn read(path: &Path) -> Result<Dns, Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::io(
+            format_args!("read ipam.resolvConf {}", path.display()),
+            &error,
+        )
+    })?;
+    Ok(parse(&text))
+}
+
+fn parse(text: &str) -> Dns {
+    let mut dns = Dns::default();
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with(['#', ';']))
+    {
+        let mut words = line.split_whitespace();
+        let keyword = words.next().unwrap_or_default();
+        let values = words.map(str::to_owned);
+        match keyword {
+            "nameserver" => dns.nameservers.extend(values.take(1)),
+            "domain" => dns.domain = values.take(1).collect(),
+            "search" => dns.search = values.collect(),
+            "options" => dns.options.extend(values),
+            _ => {}
+        }
+    }
+    dns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_lines_are_understood() {
+        let dns = parse(
+            "# comment\nnameserver 10.0.0.1\nnameserver 10.0.0.2\ndomain x.test\n\
+             search a.test b.test\noptions ndots:5 edns0\n",
+        );
+        assert_eq!(dns.nameservers, ["10.0.0.1", "10.0.0.2"]);
+        assert_eq!(dns.domain, "x.test");
+        assert_eq!(dns.search, ["a.test", "b.test"]);
+        assert_eq!(dns.options, ["ndots:5", "edns0"]);
+    }
+}

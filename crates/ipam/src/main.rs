@@ -1,0 +1,69 @@
+//! `headcni-ipam`, the IPAM plugin: a thin program around the library.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use calllog::CallLog;
+use cni::{Attachment, Call, Env, Error, Keys, NetResult, Plugin, ValidAttachment};
+
+fn main() -> ExitCode {
+    let mut stdin: Box<dyn io::Read> = if io::stdin().is_terminal() {
+        // A person who tries the program by hand gets an answer, not a wait.
+        Box::new(io::empty())
+    } else {
+        Box::new(io::stdin().lock())
+    };
+    cni::serve(
+        &HeadcniIpam,
+        Env::of_process(),
+        &mut stdin,
+        &mut io::stdout().lock(),
+    )
+}
+
+struct HeadcniIpam;
+
+/// Does one call, and logs how it went.
+fn logged<T>(
+    call: &Call,
+    attachment: Option<&Attachment>,
+    work: impl FnOnce(&CallLog<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let settings = calllog::Settings::parse(Keys::new(call.conf.keys(), ""), &call.env)?;
+    let log = CallLog::start("headcni-ipam", &settings, call, attachment);
+    let outcome = work(&log);
+    log.finish(outcome.as_ref().err());
+    outcome
+}
+
+impl Plugin for HeadcniIpam {
+    fn about(&self) -> String {
+        format!(
+            "headcni-ipam {} is a CNI IPAM plugin: another plugin executes it with CNI_COMMAND \
+             and other variables set, and a network configuration on stdin",
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+
+    fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
+        logged(call, Some(to), |log| {
+            ipam::add(call, to).inspect(|result| log.gave(result))
+        })
+    }
+
+    fn del(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
+        logged(call, Some(of), |_| ipam::del(call, of))
+    }
+
+    fn check(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
+        logged(call, Some(of), |_| ipam::check(call, of))
+    }
+
+    fn gc(&self, call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
+        logged(call, None, |_| ipam::collect_garbage(call, valid))
+    }
+
+    fn status(&self, call: &Call) -> Result<(), Error> {
+        logged(call, None, |_| ipam::status(call))
+    }
+}

@@ -1,0 +1,44 @@
+//! Which boot of the kernel this is, and since when.
+
+use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
+
+/// The id of this boot. Where the kernel doesn't tell, all is one long boot.
+pub(super) fn id() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.split_whitespace()
+        .next()
+        .unwrap_or("unknown")
+        .to_owned()
+}
+
+/// A moment that is surely not after the boot, whatever the clock has done since; `None` if there
+/// is no such evidence.
+///
+/// Two clocks must agree: the time now less the time since boot, which is too late if the clock
+/// was set forward since, and the birth of a file system that lives in memory, which is too late
+/// if it was set back.
+pub(super) fn not_after() -> Option<SystemTime> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    let by_uptime = SystemTime::now().checked_sub(Duration::try_from_secs_f64(seconds).ok()?)?;
+    let by_birth = ["/run", "/dev/shm"].into_iter().find_map(birth_of_tmpfs)?;
+    // File times are a clock tick behind the clock, and births are whole seconds here.
+    by_uptime.min(by_birth).checked_sub(Duration::from_secs(2))
+}
+
+fn birth_of_tmpfs(path: &str) -> Option<SystemTime> {
+    /// <https://www.man7.org/linux/man-pages/man2/statfs.2.html>
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    if u64::try_from(statfs(path).ok()?.f_type).ok()? != TMPFS_MAGIC {
+        return None;
+    }
+    let status = statx(CWD, path, AtFlags::empty(), StatxFlags::BTIME).ok()?;
+    if status.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        return None;
+    }
+    let seconds = u64::try_from(status.stx_btime.tv_sec).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}

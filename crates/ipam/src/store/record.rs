@@ -1,0 +1,108 @@
+//! The record of an owner: its addresses, and what the files themselves can't hold.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use cni::Pod;
+use serde::{Deserialize, Serialize};
+
+use super::address_file::Identity;
+use super::owner::Owner;
+
+/// What is known about an owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) container: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ifname: Option<String>,
+    pub(super) addresses: Vec<RecordedAddress>,
+    /// The boot that the lease was made in, or first seen in.
+    pub(super) boot: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) pod: Option<Pod>,
+}
+
+/// An address, and which file stood for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordedAddress {
+    pub(super) ip: IpAddr,
+    file: String,
+}
+
+impl RecordedAddress {
+    pub(super) fn new(ip: IpAddr, identity: &Identity) -> Self {
+        Self {
+            ip,
+            file: identity.0.clone(),
+        }
+    }
+
+    pub(super) fn is_file(&self, identity: &Identity) -> bool {
+        self.file == identity.0
+    }
+}
+
+impl Record {
+    pub(super) fn of(owner: &Owner, addresses: Vec<RecordedAddress>, boot: &str) -> Self {
+        Self {
+            container: owner.container().to_owned(),
+            ifname: owner.ifname().map(str::to_owned),
+            addresses,
+            boot: boot.to_owned(),
+            pod: None,
+        }
+    }
+
+    pub(super) fn ips(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(|address| address.ip).collect()
+    }
+
+    /// Reads a record; `None` if there is none, or a torn one.
+    pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
+        match fs::read(path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec(self).unwrap_or_default();
+        replace(path, &bytes)
+    }
+}
+
+/// Writes a file of the index. It may be torn by a crash, for which the stamp has a sign.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(bytes)
+}
+
+/// Removes a file that may be gone already.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+pub(super) fn index_dir(dir: &Path) -> PathBuf {
+    dir.join(".headcni")
+}
+
+pub(super) fn owners_dir(dir: &Path) -> PathBuf {
+    dir.join(".headcni/owners")
+}
+
+pub(super) fn pending_path(dir: &Path) -> PathBuf {
+    dir.join(".headcni/pending")
+}

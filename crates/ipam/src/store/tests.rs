@@ -1,0 +1,476 @@
+mod model;
+
+use std::fs::File;
+use std::io::Write;
+use std::time::SystemTime;
+
+use cni::{ContainerId, IfName};
+use tempfile::TempDir;
+
+use super::*;
+use crate::range::Range;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn store(directory: &TempDir) -> Store {
+    Store::new(
+        directory.path(),
+        &NetworkName::new("net").unwrap(),
+        PATIENCE,
+    )
+}
+
+pub(super) fn owner(container: &str) -> Owner {
+    Owner::new(
+        &ContainerId::new(container).unwrap(),
+        &IfName::new("eth0").unwrap(),
+    )
+}
+
+pub(super) fn set(subnet: &str) -> RangeSet {
+    RangeSet::new(vec![
+        Range::new(subnet.parse().unwrap(), None, None, None).unwrap(),
+    ])
+    .unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn lease(
+    session: &Session,
+    container: &str,
+    sets: &[RangeSet],
+    requested: &[IpAddr],
+) -> Result<Vec<IpAddr>, StoreError> {
+    let request = LeaseRequest {
+        owner: &owner(container),
+        pod: None,
+        sets,
+        requested,
+        strategy: Strategy::Sequential,
+        is_live: None,
+    };
+    Ok(session
+        .lease(&request)?
+        .into_iter()
+        .map(|(address, _)| address)
+        .collect())
+}
+
+fn names(directory: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(directory.path().join("net")).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Writes a lease as host-local does.
+fn host_local_lease(directory: &TempDir, address: &str, text: &str) {
+    fs::create_dir_all(directory.path().join("net")).unwrap();
+    let mut file = File::create_new(directory.path().join("net").join(address)).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+fn set_time(directory: &TempDir, address: &str, time: SystemTime) {
+    let path = directory.path().join("net").join(address);
+    File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+}
+
+/// As if the store had last been left in another boot.
+fn reboot(directory: &TempDir) {
+    let net = directory.path().join("net");
+    let lock = File::options()
+        .read(true)
+        .write(true)
+        .open(net.join("lock"))
+        .unwrap();
+    let mut stamp = stamp::Stamp::read(&lock).unwrap().unwrap();
+    let this = stamp.boot.clone();
+    stamp.boot = "another-boot".to_owned();
+    stamp.write(&lock).unwrap();
+    for entry in fs::read_dir(net.join(".headcni/owners")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path)
+            .unwrap()
+            .replace(&this, "another-boot");
+        record::replace(&path, text.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_lease_is_a_file_of_host_local_s_form() {
+    let directory = TempDir::new().unwrap();
+    let given = lease(
+        &store(&directory).open().unwrap(),
+        "a",
+        &[set("10.1.0.0/24")],
+        &[],
+    )
+    .unwrap();
+    assert_eq!(given, [ip("10.1.0.2")]);
+    let file = directory.path().join("net/10.1.0.2");
+    assert_eq!(fs::read_to_string(file).unwrap(), "a\r\neth0");
+    assert_eq!(
+        names(&directory),
+        [".headcni", "10.1.0.2", "last_reserved_ip.0", "lock"]
+    );
+}
+
+#[test]
+fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/29")];
+    for (container, address) in [("a", "10.1.0.2"), ("b", "10.1.0.3")] {
+        assert_eq!(
+            lease(&store.open().unwrap(), container, &sets, &[]).unwrap(),
+            [ip(address)]
+        );
+    }
+    assert_eq!(
+        store.open().unwrap().release(&owner("a")).unwrap(),
+        [ip("10.1.0.2")]
+    );
+    assert!(
+        store
+            .open()
+            .unwrap()
+            .release(&owner("a"))
+            .unwrap()
+            .is_empty()
+    );
+    for (container, address) in [("c", "10.1.0.4"), ("d", "10.1.0.5"), ("e", "10.1.0.6")] {
+        assert_eq!(
+            lease(&store.open().unwrap(), container, &sets, &[]).unwrap(),
+            [ip(address)]
+        );
+    }
+    assert_eq!(
+        lease(&store.open().unwrap(), "f", &sets, &[]).unwrap(),
+        [ip("10.1.0.2")]
+    );
+}
+
+#[test]
+fn an_owner_gets_an_address_from_each_set_or_none() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/24"), set("fd00::/126")];
+    let given = lease(&store.open().unwrap(), "a", &sets, &[]).unwrap();
+    assert_eq!(given, [ip("10.1.0.2"), ip("fd00::2")]);
+    lease(&store.open().unwrap(), "b", &sets, &[]).unwrap();
+    let error = lease(&store.open().unwrap(), "c", &sets, &[]).unwrap_err();
+    assert!(
+        error.to_string().contains("fd00::/126 is full: 2 of 2"),
+        "{error}"
+    );
+    assert!(!names(&directory).contains(&"10.1.0.4".to_owned()));
+    assert_eq!(store.open().unwrap().leases().unwrap().len(), 2);
+}
+
+#[test]
+fn requested_addresses_are_given_or_refused_by_name() {
+    let directory = TempDir::new().unwrap();
+    let session = store(&directory).open().unwrap();
+    let sets = [set("10.1.0.0/24"), set("fd00::/64")];
+    let given = lease(&session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
+    assert_eq!(given, [ip("10.1.0.7"), ip("fd00::9")]);
+    for (address, part) in [
+        ("10.1.0.7", "leased to container a interface eth0"),
+        ("10.1.0.1", "reserved"),
+        ("10.1.0.255", "10.1.0.255"),
+        ("10.2.0.5", "10.2.0.5"),
+    ] {
+        let error = lease(&session, "b", &sets, &[ip(address)]).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let both = [ip("10.1.0.8"), ip("10.1.0.9")];
+    assert!(matches!(
+        lease(&session, "b", &sets, &both),
+        Err(StoreError::Outside { .. })
+    ));
+    assert!(session.lease_of(&owner("b")).unwrap().is_none());
+}
+
+#[test]
+fn a_second_lease_for_the_same_owner_is_refused_and_the_first_one_kept() {
+    let directory = TempDir::new().unwrap();
+    let session = store(&directory).open().unwrap();
+    lease(&session, "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    let error = lease(&session, "a", &[set("10.1.0.0/24")], &[]).unwrap_err();
+    assert!(error.to_string().contains("10.1.0.2"), "{error}");
+    assert_eq!(
+        session.lease_of(&owner("a")).unwrap().unwrap().addresses,
+        [ip("10.1.0.2")]
+    );
+}
+
+#[test]
+fn leases_of_host_local_are_seen_kept_and_released() {
+    let directory = TempDir::new().unwrap();
+    host_local_lease(&directory, "10.1.0.2", "old\r\neth0");
+    host_local_lease(&directory, "10.1.0.3", "older");
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/24")];
+    assert_eq!(
+        lease(&store.open().unwrap(), "a", &sets, &[]).unwrap(),
+        [ip("10.1.0.4")]
+    );
+    host_local_lease(&directory, "10.1.0.5", "newer\r\neth0");
+    assert_eq!(
+        lease(&store.open().unwrap(), "b", &sets, &[]).unwrap(),
+        [ip("10.1.0.6")]
+    );
+    for container in ["old", "older", "newer"] {
+        assert_eq!(
+            store
+                .open()
+                .unwrap()
+                .release(&owner(container))
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+    assert_eq!(store.open().unwrap().leases().unwrap().len(), 2);
+}
+
+#[test]
+fn a_release_by_host_local_is_seen() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/30")];
+    lease(&store.open().unwrap(), "a", &sets, &[]).unwrap();
+    fs::remove_file(directory.path().join("net/10.1.0.2")).unwrap();
+    assert_eq!(
+        lease(&store.open().unwrap(), "b", &sets, &[]).unwrap(),
+        [ip("10.1.0.2")]
+    );
+    // A late DEL of the first owner must not free what is another's now.
+    assert!(
+        store
+            .open()
+            .unwrap()
+            .release(&owner("a"))
+            .unwrap()
+            .is_empty()
+    );
+    assert!(names(&directory).contains(&"10.1.0.2".to_owned()));
+}
+
+#[test]
+fn torn_files_are_taken_back_and_foreign_ones_left_alone() {
+    let directory = TempDir::new().unwrap();
+    host_local_lease(&directory, "10.1.0.2", "");
+    host_local_lease(&directory, "10.1.0.3", "what is this? \u{fffd}");
+    host_local_lease(&directory, "notes.txt", "mine");
+    fs::create_dir(directory.path().join("net/10.1.0.4")).unwrap();
+    let store = store(&directory);
+    let given = lease(&store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    assert_eq!(given, [ip("10.1.0.2")]);
+    let given = lease(&store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
+    assert_eq!(given, [ip("10.1.0.5")]);
+    for name in ["10.1.0.3", "10.1.0.4", "notes.txt"] {
+        assert!(names(&directory).contains(&name.to_owned()), "{name}");
+    }
+}
+
+#[test]
+fn an_index_that_disagrees_is_healed() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/24")];
+    for container in ["a", "b"] {
+        lease(&store.open().unwrap(), container, &sets, &[]).unwrap();
+    }
+    let index = directory.path().join("net/.headcni");
+    // Without its record, a lease isn't lost; without its map, no address is leased twice.
+    fs::remove_file(index.join("owners/a@eth0")).unwrap();
+    fs::remove_file(index.join("used.10.1.0.0-24")).unwrap();
+    record::replace(&index.join("owners/b@eth0"), b"{ torn").unwrap();
+    record::replace(&directory.path().join("net/lock"), b"").unwrap();
+    assert_eq!(
+        lease(&store.open().unwrap(), "c", &sets, &[]).unwrap(),
+        [ip("10.1.0.4")]
+    );
+    for container in ["a", "b", "c"] {
+        assert_eq!(
+            store
+                .open()
+                .unwrap()
+                .release(&owner(container))
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+}
+
+#[test]
+fn leases_of_an_earlier_boot_are_void() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/24"), set("fd00::/64")];
+    lease(&store.open().unwrap(), "a", &sets, &[]).unwrap();
+    reboot(&directory);
+    assert!(store.open().unwrap().leases().unwrap().is_empty());
+    assert_eq!(
+        lease(&store.open().unwrap(), "b", &sets, &[]).unwrap(),
+        [ip("10.1.0.3"), ip("fd00::3")]
+    );
+}
+
+#[test]
+fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/24")];
+    lease(&store.open().unwrap(), "ours", &sets, &[]).unwrap();
+    host_local_lease(&directory, "10.1.0.7", "before\r\neth0");
+    set_time(
+        &directory,
+        "10.1.0.7",
+        SystemTime::UNIX_EPOCH + Duration::from_hours(24),
+    );
+    reboot(&directory);
+    host_local_lease(&directory, "10.1.0.8", "after\r\neth0");
+    let session = store.open().unwrap();
+    let living: Vec<Lease> = session.leases().unwrap();
+    assert_eq!(living.len(), 1, "{living:?}");
+    assert_eq!(living[0].owner, owner("after"));
+}
+
+#[test]
+fn the_same_container_and_address_after_a_reboot_is_a_new_lease() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    lease(&store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    reboot(&directory);
+    fs::remove_file(directory.path().join("net/10.1.0.2")).unwrap();
+    host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
+    assert_eq!(store.open().unwrap().leases().unwrap().len(), 1);
+}
+
+#[test]
+fn a_store_without_a_boot_id_is_adopted_as_living() {
+    let directory = TempDir::new().unwrap();
+    host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
+    set_time(
+        &directory,
+        "10.1.0.2",
+        SystemTime::UNIX_EPOCH + Duration::from_hours(24),
+    );
+    assert_eq!(store(&directory).open().unwrap().leases().unwrap().len(), 1);
+}
+
+#[test]
+fn garbage_is_what_does_not_live() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let sets = [set("10.1.0.0/24"), set("fd00::/64")];
+    for container in ["a", "b", "c"] {
+        lease(&store.open().unwrap(), container, &sets, &[]).unwrap();
+    }
+    host_local_lease(&directory, "10.1.0.9", "not an id / at all");
+    let dead = store
+        .open()
+        .unwrap()
+        .collect(&|o| o.container() == "b")
+        .unwrap();
+    assert_eq!(dead.len(), 3);
+    let living = store.open().unwrap().leases().unwrap();
+    assert_eq!(living.len(), 1);
+    assert_eq!(living[0].addresses, [ip("10.1.0.3"), ip("fd00::3")]);
+}
+
+#[test]
+fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
+    let directory = TempDir::new().unwrap();
+    let session = store(&directory).open().unwrap();
+    let sets = [set("10.1.0.0/29")];
+    for container in ["a", "b", "c", "d", "e"] {
+        lease(&session, container, &sets, &[]).unwrap();
+    }
+    assert_eq!(
+        session.usage(&sets[0]).unwrap(),
+        Usage {
+            leased: 5,
+            capacity: 5
+        }
+    );
+    let huge = set("fd00::/64");
+    assert_eq!(session.usage(&huge).unwrap().leased, 0);
+
+    let is_live = |owner: &Owner| owner.container() == "a";
+    let request = LeaseRequest {
+        owner: &owner("f"),
+        pod: None,
+        sets: &sets,
+        requested: &[],
+        strategy: Strategy::Random,
+        is_live: Some(&is_live),
+    };
+    let message = session.lease(&request).unwrap_err().to_string();
+    assert!(message.contains("5 of 5 addresses leased, 4 by containers that no longer run"));
+}
+
+#[test]
+fn a_pod_is_remembered_beside_host_local_s_form() {
+    let directory = TempDir::new().unwrap();
+    let pod = Pod {
+        namespace: "web".to_owned(),
+        name: "web-0".to_owned(),
+        uid: Some("1-2".to_owned()),
+        sandbox: None,
+    };
+    let request = LeaseRequest {
+        owner: &owner("a"),
+        pod: Some(&pod),
+        sets: &[set("10.1.0.0/24")],
+        requested: &[],
+        strategy: Strategy::DensePack,
+        is_live: None,
+    };
+    store(&directory).open().unwrap().lease(&request).unwrap();
+    // Also after the index was made anew.
+    record::replace(&directory.path().join("net/lock"), b"").unwrap();
+    let leases = store(&directory).open().unwrap().leases().unwrap();
+    assert_eq!(leases[0].pod.as_ref(), Some(&pod));
+}
+
+#[test]
+fn whoever_waits_too_long_is_told_to_try_again() {
+    let directory = TempDir::new().unwrap();
+    let _session = store(&directory).open().unwrap();
+    let network = NetworkName::new("net").unwrap();
+    let hurried = Store::new(directory.path(), &network, Duration::from_millis(50));
+    let error = Error::from(hurried.open().unwrap_err());
+    assert_eq!(error.code, code::TRY_AGAIN_LATER);
+    assert!(
+        error.msg.contains(directory.path().to_str().unwrap()),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_data_directory_that_ends_in_the_network_s_name_is_taken_as_it_is() {
+    let network = NetworkName::new("headcni").unwrap();
+    let store = |dir: &str| Store::new(Path::new(dir), &network, PATIENCE).dir;
+    assert_eq!(
+        store("/var/lib/cni/networks/headcni"),
+        Path::new("/var/lib/cni/networks/headcni")
+    );
+    assert_eq!(
+        store("/var/lib/cni/networks"),
+        Path::new("/var/lib/cni/networks/headcni")
+    );
+}

@@ -1,0 +1,127 @@
+//! The bitmaps of the index on disk, one per subnet.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+
+use super::record::{index_dir, remove, replace};
+use crate::bitmap::Bitmap;
+
+const PREFIX: &str = "used.";
+
+/// How many bits a subnet's map has; `None` if it is too large for one.
+fn bits(subnet: IpNet) -> Option<usize> {
+    let host_bits = subnet.max_prefix_len() - subnet.prefix_len();
+    let count = 1_u128
+        .checked_shl(u32::from(host_bits))
+        .filter(|n| *n <= Bitmap::MAX_BITS)?;
+    usize::try_from(count).ok()
+}
+
+fn path(dir: &Path, subnet: IpNet) -> PathBuf {
+    index_dir(dir).join(format!(
+        "{PREFIX}{}-{}",
+        subnet.network(),
+        subnet.prefix_len()
+    ))
+}
+
+fn offset(subnet: IpNet, address: IpAddr) -> usize {
+    let distance = match (subnet.network(), address) {
+        (IpAddr::V4(base), IpAddr::V4(address)) => u128::from(u32::from(address) - u32::from(base)),
+        (IpAddr::V6(base), IpAddr::V6(address)) => u128::from(address) - u128::from(base),
+        _ => 0,
+    };
+    usize::try_from(distance).unwrap_or_default()
+}
+
+/// The map of a subnet, read or else made of the directory's names; `None` if it is too large.
+pub(super) fn load(dir: &Path, subnet: IpNet) -> io::Result<Option<Bitmap>> {
+    let Some(bits) = bits(subnet) else {
+        return Ok(None);
+    };
+    match fs::read(path(dir, subnet)) {
+        Ok(bytes) if bytes.len() == bits.div_ceil(8) => Ok(Some(Bitmap::from_bytes(bytes))),
+        Ok(_) => rebuild(dir, subnet, bits).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            rebuild(dir, subnet, bits).map(Some)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The map of a subnet as the directory has it now.
+pub(super) fn reload(dir: &Path, subnet: IpNet) -> io::Result<Option<Bitmap>> {
+    bits(subnet)
+        .map(|bits| rebuild(dir, subnet, bits))
+        .transpose()
+}
+
+fn rebuild(dir: &Path, subnet: IpNet, bits: usize) -> io::Result<Bitmap> {
+    let mut map = Bitmap::free(bits);
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let address = name.to_str().and_then(|name| name.parse::<IpAddr>().ok());
+        if let Some(address) = address.filter(|address| subnet.contains(address)) {
+            map.set_used(offset(subnet, address));
+        }
+    }
+    replace(&path(dir, subnet), map.as_bytes())?;
+    Ok(map)
+}
+
+/// Notes a lease or a release in every map that has the address.
+pub(super) fn note(dir: &Path, addresses: &[IpAddr], state: Bit) -> io::Result<()> {
+    for (path, subnet) in maps(dir)? {
+        for address in addresses.iter().filter(|address| subnet.contains(*address)) {
+            set_bit(&path, offset(subnet, *address), state)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an address is leased.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Bit {
+    Used,
+    Free,
+}
+
+fn set_bit(path: &Path, bit: usize, state: Bit) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, (bit / 8) as u64)?;
+    let mask = 1 << (bit % 8);
+    let [old] = byte;
+    let new = if state == Bit::Used {
+        old | mask
+    } else {
+        old & !mask
+    };
+    file.write_all_at(&[new], (bit / 8) as u64)
+}
+
+/// Forgets all maps; they are made anew when they are needed.
+pub(super) fn forget(dir: &Path) -> io::Result<()> {
+    maps(dir)?.iter().try_for_each(|(path, _)| remove(path))
+}
+
+fn maps(dir: &Path) -> io::Result<Vec<(PathBuf, IpNet)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(index_dir(dir))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let subnet = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+            .and_then(|subnet| subnet.replace('-', "/").parse().ok());
+        if let Some(subnet) = subnet {
+            found.push((entry.path(), subnet));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,166 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::strategy::Strategy;
+
+fn set(ranges: &[(&str, &str, &str)]) -> RangeSet {
+    let parse = |text: &str| text.parse().ok();
+    let ranges = ranges
+        .iter()
+        .map(|(subnet, first, last)| {
+            Range::new(subnet.parse().unwrap(), parse(first), parse(last), None).unwrap()
+        })
+        .collect();
+    RangeSet::new(ranges).unwrap()
+}
+
+/// Chooses with a map per range, as the store does for subnets of ordinary size.
+fn choose(
+    strategy: Strategy,
+    set: &RangeSet,
+    leased: &BTreeSet<IpAddr>,
+    last: Option<IpAddr>,
+    draw: u128,
+) -> Option<IpAddr> {
+    let maps: Vec<Bitmap> = set
+        .ranges()
+        .iter()
+        .map(|range| {
+            let mut map = Bitmap::free(bit(range.offset(range.subnet().broadcast())) + 1);
+            for address in leased.iter().filter(|a| range.subnet().contains(*a)) {
+                map.set_used(bit(range.offset(*address)));
+            }
+            map
+        })
+        .collect();
+    let by_map = strategy.choose(set, &|index| Used::Map(&maps[index]), last, &|below| {
+        draw % below
+    });
+    let is_used = |address: IpAddr| leased.contains(&address);
+    let by_asking = strategy.choose(set, &|_| Used::Ask(&is_used), last, &|below| draw % below);
+    if strategy != Strategy::Random {
+        assert_eq!(by_map, by_asking, "a map and asking must agree");
+    }
+    by_map.map(|(index, address)| {
+        assert!(set.ranges()[index].contains(address));
+        address
+    })
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn sequential_goes_on_after_the_last_and_wraps() {
+    let set = set(&[("10.0.0.0/29", "", "")]);
+    let mut leased = BTreeSet::new();
+    let mut last = None;
+    for expected in 2..=6 {
+        let given = choose(Strategy::Sequential, &set, &leased, last, 0).unwrap();
+        assert_eq!(given, ip(&format!("10.0.0.{expected}")));
+        leased.insert(given);
+        last = Some(given);
+    }
+    assert_eq!(choose(Strategy::Sequential, &set, &leased, last, 0), None);
+    leased.remove(&ip("10.0.0.6"));
+    leased.remove(&ip("10.0.0.3"));
+    assert_eq!(
+        choose(Strategy::Sequential, &set, &leased, last, 0),
+        Some(ip("10.0.0.3"))
+    );
+    leased.insert(ip("10.0.0.3"));
+    assert_eq!(
+        choose(Strategy::Sequential, &set, &leased, last, 0),
+        Some(ip("10.0.0.6"))
+    );
+}
+
+#[test]
+fn sequential_passes_from_range_to_range() {
+    let set = set(&[
+        ("10.0.0.0/24", "10.0.0.8", "10.0.0.9"),
+        ("10.9.0.0/24", "10.9.0.4", "10.9.0.4"),
+    ]);
+    let mut given = Vec::new();
+    let mut leased = BTreeSet::new();
+    for _ in 0..3 {
+        let next = choose(
+            Strategy::Sequential,
+            &set,
+            &leased,
+            given.last().copied(),
+            0,
+        )
+        .unwrap();
+        given.push(next);
+        leased.insert(next);
+    }
+    assert_eq!(given, [ip("10.0.0.8"), ip("10.0.0.9"), ip("10.9.0.4")]);
+    leased.remove(&given[0]);
+    assert_eq!(
+        choose(Strategy::Sequential, &set, &leased, Some(given[2]), 0),
+        Some(given[0])
+    );
+}
+
+#[test]
+fn dense_pack_takes_the_lowest() {
+    let set = set(&[("10.0.0.0/24", "", "")]);
+    let leased = [ip("10.0.0.2"), ip("10.0.0.4")].into();
+    let last = Some(ip("10.0.0.200"));
+    assert_eq!(
+        choose(Strategy::DensePack, &set, &leased, last, 0),
+        Some(ip("10.0.0.3"))
+    );
+}
+
+#[test]
+fn random_can_give_every_free_address_and_no_other() {
+    let set = set(&[("10.0.0.0/28", "", ""), ("10.1.0.0/29", "", "")]);
+    let leased: BTreeSet<IpAddr> = [ip("10.0.0.5"), ip("10.1.0.2")].into();
+    let free = 13 + 5 - 2;
+    let given: BTreeSet<IpAddr> = (0..free)
+        .filter_map(|n| choose(Strategy::Random, &set, &leased, None, n))
+        .collect();
+    assert_eq!(given.len() as u128, free, "each draw gives another address");
+    assert!(given.is_disjoint(&leased));
+}
+
+#[test]
+fn names_of_strategies_are_those_of_the_configuration() {
+    assert_eq!(
+        "dense-pack".parse::<Strategy>().unwrap(),
+        Strategy::DensePack
+    );
+    let error = "densest".parse::<Strategy>().unwrap_err().to_string();
+    assert!(
+        error.contains("densest") && error.contains("dense-pack"),
+        "{error}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn an_address_is_found_exactly_if_one_is_free(
+        leased in prop::collection::btree_set(0..16_u8, 0..16),
+        last in prop::option::of(0..16_u8),
+        draw in any::<u128>(),
+    ) {
+        let set = set(&[("10.0.0.0/28", "10.0.0.1", "10.0.0.13")]);
+        let leased: BTreeSet<IpAddr> =
+            leased.into_iter().map(|n| ip(&format!("10.0.0.{n}"))).collect();
+        let last = last.map(|n| ip(&format!("10.0.0.{n}")));
+        let free = (2..=13).map(|n| ip(&format!("10.0.0.{n}"))).filter(|a| !leased.contains(a)).count();
+        for strategy in [Strategy::Sequential, Strategy::Random, Strategy::DensePack] {
+            let given = choose(strategy, &set, &leased, last, draw);
+            prop_assert_eq!(given.is_some(), free > 0);
+            if let Some(address) = given {
+                prop_assert!(!leased.contains(&address));
+                prop_assert!(!set.ranges()[0].is_reserved(address));
+            }
+        }
+    }
+}
