@@ -30,7 +30,7 @@ pub use keys::Keys;
 pub use names::{ContainerId, IfName, NetworkName, PluginType};
 pub use pod::Pod;
 pub use result::{Dns, Interface, IpConfig, NetResult, ResultError, Route};
-pub use serve::{Attachment, Call, Plugin, serve};
+pub use serve::{Attachment, Call, Plugin, serve, serve_process};
 pub use verb::Verb;
 pub use version::Version;
 

@@ -1,6 +1,6 @@
 //! The plugin's side of a call: read, negotiate, dispatch, answer.
 
-use std::io::{Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -48,6 +48,22 @@ pub trait Plugin {
     fn gc(&self, call: &Call, valid: &[ValidAttachment]) -> Result<(), Error>;
     /// Says whether an ADD could work now.
     fn status(&self, call: &Call) -> Result<(), Error>;
+}
+
+/// Answers the call that this process was started for. All that a plugin's `main` has to do.
+pub fn serve_process(plugin: &dyn Plugin) -> ExitCode {
+    let mut stdin: Box<dyn Read> = if io::stdin().is_terminal() {
+        // A person who tries the program by hand gets an answer, not a wait.
+        Box::new(io::empty())
+    } else {
+        Box::new(io::stdin().lock())
+    };
+    serve(
+        plugin,
+        Env::of_process(),
+        &mut stdin,
+        &mut io::stdout().lock(),
+    )
 }
 
 /// Answers one call: parses `env` and `stdin`, asks `plugin`, writes to `stdout`.

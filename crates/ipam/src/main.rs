@@ -1,24 +1,12 @@
 //! `headcni-ipam`, the IPAM plugin: a thin program around the library.
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Env, Error, Keys, NetResult, Plugin, ValidAttachment};
+use cni::{Attachment, Call, Error, Keys, NetResult, Plugin, ValidAttachment};
 
 fn main() -> ExitCode {
-    let mut stdin: Box<dyn io::Read> = if io::stdin().is_terminal() {
-        // A person who tries the program by hand gets an answer, not a wait.
-        Box::new(io::empty())
-    } else {
-        Box::new(io::stdin().lock())
-    };
-    cni::serve(
-        &HeadcniIpam,
-        Env::of_process(),
-        &mut stdin,
-        &mut io::stdout().lock(),
-    )
+    cni::serve_process(&HeadcniIpam)
 }
 
 struct HeadcniIpam;

@@ -109,7 +109,7 @@ impl Range {
             });
         }
         if range.capacity() == 0 {
-            return Err(RangeError::Empty(range.to_string()));
+            return Err(RangeError::Empty(format!("{}-{}", range.first, range.last)));
         }
         Ok(range)
     }
@@ -175,6 +175,9 @@ impl Range {
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if Self::new(self.subnet, None, None, Some(self.gateway)).as_ref() == Ok(self) {
+            return write!(f, "{}", self.subnet);
+        }
         write!(f, "{}-{} of {}", self.first, self.last, self.subnet)
     }
 }

@@ -107,7 +107,7 @@ pub enum StoreError {
         addresses: String,
     },
     /// Every address is leased.
-    #[error("{set} is full: {leased} of {capacity} addresses leased{dead}")]
+    #[error("{set} is full: {leased} of {capacity} leased{dead}")]
     Exhausted {
         /// The range set.
         set: String,

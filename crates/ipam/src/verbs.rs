@@ -120,7 +120,7 @@ pub fn status(call: &Call) -> Result<(), Error> {
             return Err(Error::new(
                 code::NOT_AVAILABLE,
                 format!(
-                    "{set} is full: {} of {} addresses leased",
+                    "{set} is full: {} of {} leased",
                     usage.leased, usage.capacity
                 ),
             ));

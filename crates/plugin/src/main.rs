@@ -13,28 +13,16 @@ mod shape;
 mod state;
 mod steps;
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Env, Error, NetResult, Plugin, ValidAttachment};
+use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
 
 use crate::conf::Conf;
 use crate::steps::Run;
 
 fn main() -> ExitCode {
-    let mut stdin: Box<dyn io::Read> = if io::stdin().is_terminal() {
-        // A person who tries the program by hand gets an answer, not a wait.
-        Box::new(io::empty())
-    } else {
-        Box::new(io::stdin().lock())
-    };
-    cni::serve(
-        &Headcni,
-        Env::of_process(),
-        &mut stdin,
-        &mut io::stdout().lock(),
-    )
+    cni::serve_process(&Headcni)
 }
 
 struct Headcni;

@@ -289,7 +289,7 @@ impl Session {
     /// What the caller knows about owners that no longer run.
     fn count_dead(&self, set: &RangeSet, request: &LeaseRequest<'_>) -> Result<String, StoreError> {
         let Some(is_live) = request.is_live else {
-            return Ok(", some perhaps by containers that no longer run: GC releases those".into());
+            return Ok("; GC releases those of containers that no longer run".to_owned());
         };
         let dead = self
             .leases()?
@@ -298,7 +298,9 @@ impl Session {
             .flat_map(|lease| &lease.addresses)
             .filter(|address| set.range_of(**address).is_some())
             .count();
-        Ok(format!(", {dead} by containers that no longer run"))
+        Ok(format!(
+            ", {dead} by containers that no longer run; GC releases those"
+        ))
     }
 
     fn write_lease(

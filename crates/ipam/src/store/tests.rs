@@ -420,7 +420,9 @@ fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
         is_live: Some(&is_live),
     };
     let message = session.lease(&request).unwrap_err().to_string();
-    assert!(message.contains("5 of 5 addresses leased, 4 by containers that no longer run"));
+    assert!(
+        message.contains("10.1.0.0/29 is full: 5 of 5 leased, 4 by containers that no longer run")
+    );
 }
 
 #[test]
