@@ -1,42 +1,94 @@
-//! What headcni adds to a delegate: `headcni` → `bridge` → `host-local` against `bridge` →
-//! `host-local`, call by call in turn, so that a busy moment of the machine hits both.
+//! What headcni costs, next to what it replaces: `delegate` is what headcni adds to a delegate,
+//! `ipam` is headcni-ipam against host-local.
 //!
-//! Runs in network and mount namespaces of its own and leaves nothing behind. State lies on the
-//! disk that cargo builds on, because that is where nodes keep it: a tmpfs would flatter us.
+//! Whoever is compared takes turns call by call, so that a busy moment of the machine hits all.
+//! A bench runs in network and mount namespaces of its own and leaves nothing behind. State lies
+//! on the disk that cargo builds on, because that is where nodes keep it: a tmpfs would flatter us.
 
 mod call;
+mod delegate;
+mod ipam;
+mod memory;
 mod sandbox;
 mod table;
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use lab::tools::{cni_plugin_dir, headcni_bin_dir};
-use serde_json::{Value, json};
-
-use call::{Call, Cost};
-use sandbox::Pod;
+use anyhow::{Result, bail};
 
 use crate::{dist, tools};
 
 /// Marks the second start of this program, inside the namespaces.
 const INSIDE: &str = "--inside";
 
-/// The first calls create the bridge and warm the page cache; they are not counted.
-const WARM_UP: usize = 5;
+const DEFAULT_ITERATIONS: usize = 200;
 
-/// Pods whose namespaces the calls take in turn.
-const PODS: usize = 8;
+/// A comparison that can be made on its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Delegate,
+    Ipam,
+}
 
-/// Builds, then measures in a sandbox. `--iterations N` says how often.
-pub(crate) fn run(args: &[String]) -> Result<()> {
-    match args {
-        [] => enter(200),
-        [flag, count] if flag == "--iterations" => enter(positive(count)?),
-        [flag, count, state] if flag == INSIDE => measure(positive(count)?, Path::new(state)),
-        _ => bail!("bench takes --iterations N, not {args:?}"),
+impl Part {
+    const ALL: [Self; 2] = [Self::Delegate, Self::Ipam];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Delegate => "delegate",
+            Self::Ipam => "ipam",
+        }
     }
+
+    fn parse(name: &str) -> Result<Self> {
+        match Self::ALL.into_iter().find(|part| part.name() == name) {
+            Some(part) => Ok(part),
+            None => bail!("bench has the parts delegate and ipam, not {name:?}"),
+        }
+    }
+
+    fn measure(self, iterations: usize, state: &Path) -> Result<()> {
+        match self {
+            Self::Delegate => delegate::measure(iterations, state),
+            Self::Ipam => ipam::measure(iterations, state),
+        }
+    }
+}
+
+/// Builds, then measures in a sandbox. A name selects a part, `--iterations N` says how often.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    if let [flag, part, count, state] = args
+        && flag == INSIDE
+    {
+        return Part::parse(part)?.measure(positive(count)?, Path::new(state));
+    }
+    let (parts, iterations) = parse(args)?;
+    tools::ensure()?;
+    // Whoever names other binaries wants those measured.
+    if env::var_os("HEADCNI_BIN_DIR").is_none() {
+        dist::build()?;
+    }
+    let iterations = iterations.to_string();
+    parts
+        .iter()
+        .try_for_each(|part| sandbox::enter(&["bench", INSIDE, part.name(), &iterations]))
+}
+
+fn parse(args: &[String]) -> Result<(Vec<Part>, usize)> {
+    let (part, rest) = match args.split_first() {
+        Some((name, rest)) if !name.starts_with('-') => (Some(Part::parse(name)?), rest),
+        _ => (None, args),
+    };
+    let iterations = match rest {
+        [] => DEFAULT_ITERATIONS,
+        [flag, count] if flag == "--iterations" => positive(count)?,
+        _ => bail!("bench takes a part and --iterations N, not {args:?}"),
+    };
+    Ok((
+        part.map_or(Part::ALL.to_vec(), |part| vec![part]),
+        iterations,
+    ))
 }
 
 fn positive(text: &str) -> Result<usize> {
@@ -46,129 +98,31 @@ fn positive(text: &str) -> Result<usize> {
     }
 }
 
-fn enter(iterations: usize) -> Result<()> {
-    tools::ensure()?;
-    // Whoever names other binaries wants those measured.
-    if env::var_os("HEADCNI_BIN_DIR").is_none() {
-        dist::build()?;
-    }
-    sandbox::enter(&["bench", INSIDE, &iterations.to_string()])
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// One way to attach a pod, and what it has cost so far.
-struct Way {
-    name: &'static str,
-    program: PathBuf,
-    config: Value,
-    add: Vec<Cost>,
-    del: Vec<Cost>,
-}
-
-impl Way {
-    fn new(name: &'static str, program: PathBuf, config: Value) -> Self {
-        Self {
-            name,
-            program,
-            config,
-            add: vec![],
-            del: vec![],
-        }
+    fn parsed(words: &str) -> Option<(Vec<Part>, usize)> {
+        let args: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        parse(&args).ok()
     }
 
-    fn attach_and_detach(&mut self, pod: &Pod, container: &str) -> Result<()> {
-        let call = Call {
-            program: &self.program,
-            config: &self.config,
-            container,
-            pod,
-        };
-        let failed = || format!("{} on {container}", self.name);
-        self.add.push(call.cost("ADD").with_context(failed)?);
-        self.del.push(call.cost("DEL").with_context(failed)?);
-        Ok(())
-    }
-}
-
-/// The two ways with the same bridge and the same IPAM. Each has a network of its own, so that
-/// neither finds the other's leases in its way.
-fn ways(state: &Path) -> [Way; 2] {
-    let bridge = json!({ "type": "bridge", "bridge": "hcbench0", "isGateway": true, "mtu": 1400 });
-    let ipam = json!({
-        "type": "host-local",
-        "dataDir": state.join("host-local"),
-        "ranges": [[{ "subnet": "10.77.0.0/16" }]],
-        "routes": [{ "dst": "0.0.0.0/0" }],
-    });
-
-    let mut direct = bridge.clone();
-    direct["cniVersion"] = json!("1.0.0");
-    direct["name"] = json!("bench-direct");
-    direct["ipam"] = ipam.clone();
-
-    let headcni = json!({
-        "cniVersion": "1.0.0",
-        "name": "bench-headcni",
-        "type": "headcni",
-        "dataDir": state.join("headcni"),
-        "mtu": 1400,
-        "ipam": ipam,
-        "delegate": bridge,
-    });
-    [
-        Way::new("bridge", cni_plugin_dir().join("bridge"), direct),
-        Way::new(
-            "headcni → bridge",
-            headcni_bin_dir().join("headcni"),
-            headcni,
-        ),
-    ]
-}
-
-#[expect(clippy::print_stdout, reason = "the table is what a bench is run for")]
-fn measure(iterations: usize, state: &Path) -> Result<()> {
-    let [mut direct, mut headcni] = ways(state);
-    let search = env::join_paths([cni_plugin_dir(), headcni_bin_dir()])?;
-    let pods = (0..PODS)
-        .map(|nth| Pod::make(nth, &search))
-        .collect::<Result<Vec<_>>>()?;
-    let mut version = Vec::new();
-
-    for nth in 0..WARM_UP + iterations {
-        let (pod, container) = (&pods[nth % PODS], format!("bench-{nth}"));
-        // Whoever comes second finds warmer caches: they take turns at that too.
-        let order = if nth % 2 == 0 {
-            [&mut direct, &mut headcni]
-        } else {
-            [&mut headcni, &mut direct]
-        };
-        for way in order {
-            way.attach_and_detach(pod, &container)?;
-        }
-        let (program, config) = (&headcni.program, &headcni.config);
-        version.push(
-            Call {
-                program,
-                config,
-                container: &container,
-                pod,
-            }
-            .cost("VERSION")?,
+    #[test]
+    fn a_name_selects_a_part_and_none_selects_all() {
+        let all = Part::ALL.to_vec();
+        assert_eq!(parsed(""), Some((all.clone(), DEFAULT_ITERATIONS)));
+        assert_eq!(parsed("--iterations 7"), Some((all, 7)));
+        assert_eq!(parsed("ipam --iterations 7"), Some((vec![Part::Ipam], 7)));
+        assert_eq!(
+            parsed("delegate"),
+            Some((vec![Part::Delegate], DEFAULT_ITERATIONS))
         );
     }
 
-    let counted = |costs: &[Cost]| costs[WARM_UP..].to_vec();
-    let add = [
-        (direct.name, counted(&direct.add)),
-        (headcni.name, counted(&headcni.add)),
-    ];
-    let del = [
-        (direct.name, counted(&direct.del)),
-        (headcni.name, counted(&headcni.del)),
-    ];
-    println!("{iterations} calls each; CPU is user + system, children included.\n");
-    println!("{}", table::HEAD);
-    println!("{}", table::compare("ADD", &add));
-    println!("{}", table::compare("DEL", &del));
-    println!("{}", table::row("VERSION", "headcni", &counted(&version)));
-    Ok(())
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for words in ["ipan", "--iterations", "--iterations 0", "ipam delegate"] {
+            assert_eq!(parsed(words), None, "{words}");
+        }
+    }
 }

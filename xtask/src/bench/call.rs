@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,9 +27,29 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Makes the call. A plugin that fails is worth no measurement: it ends the run.
+    /// Makes the call, and nothing else meanwhile: the processor time of children is the sum of
+    /// all. A plugin that fails is worth no measurement: it ends the run.
     pub(super) fn cost(&self, verb: &str) -> Result<Cost> {
+        let used = cpu_of_children()?;
+        let wall = self.wall(verb)?;
+        let cpu = cpu_of_children()?.saturating_sub(used);
+        Ok(Cost { wall, cpu })
+    }
+
+    /// Makes the call and tells how long it took.
+    pub(super) fn wall(&self, verb: &str) -> Result<Duration> {
         let config = self.config.to_string();
+        let start = Instant::now();
+        let mut child = self.start(verb)?;
+        feed(&mut child, &config);
+        let output = child.wait_with_output()?;
+        let wall = start.elapsed();
+        self.judge(verb, output.status, &output.stdout, &output.stderr)?;
+        Ok(wall)
+    }
+
+    /// Starts the plugin, which then waits for its configuration.
+    pub(super) fn start(&self, verb: &str) -> Result<Child> {
         let mut command = Command::new(self.program);
         command
             .env("CNI_COMMAND", verb)
@@ -40,38 +60,30 @@ impl Call<'_> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let program = self.program.display();
+        command.spawn().with_context(|| format!("start {program}"))
+    }
 
-        let (start, used) = (Instant::now(), cpu_of_children()?);
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("start {}", self.program.display()))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A plugin that dies without reading is judged by its exit status.
-            let _ = stdin.write_all(config.as_bytes());
-        }
-        let output = child.wait_with_output()?;
-        let cost = Cost {
-            wall: start.elapsed(),
-            cpu: cpu_of_children()?.saturating_sub(used),
-        };
-
-        if !output.status.success() {
-            let (out, err) = (
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr),
-            );
-            bail!(
-                "{verb} by {}: {}\n{out}{err}",
-                self.program.display(),
-                output.status
-            );
+    /// Fails unless the plugin did what it was asked.
+    fn judge(&self, verb: &str, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<()> {
+        let (program, out) = (self.program.display(), String::from_utf8_lossy(stdout));
+        if !status.success() {
+            let err = String::from_utf8_lossy(stderr);
+            bail!("{verb} by {program}: {status}\n{out}{err}");
         }
         // Doing nothing is fast and must not pass for an attachment.
-        if verb == "ADD" && !has_address(&output.stdout) {
-            let out = String::from_utf8_lossy(&output.stdout);
-            bail!("ADD by {} gave no address: {out:?}", self.program.display());
+        if verb == "ADD" && !has_address(stdout) {
+            bail!("ADD by {program} gave no address: {out:?}");
         }
-        Ok(cost)
+        Ok(())
+    }
+}
+
+/// Gives a plugin its configuration, whole.
+pub(super) fn feed(child: &mut Child, config: &str) {
+    if let Some(mut stdin) = child.stdin.take() {
+        // A plugin that dies without reading is judged by its exit status.
+        let _ = stdin.write_all(config.as_bytes());
     }
 }
 
@@ -80,9 +92,8 @@ fn has_address(result: &[u8]) -> bool {
     result["ips"].as_array().is_some_and(|ips| !ips.is_empty())
 }
 
-/// User and system time of all children that have been waited for. One runs at a time, so the
-/// growth is the last one's.
-fn cpu_of_children() -> Result<Duration> {
+/// User and system time of all children that have been waited for, and of theirs.
+pub(super) fn cpu_of_children() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("read the usage of children")?;
     let (user, system) = (usage.user_time(), usage.system_time());
     let micros = (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec();

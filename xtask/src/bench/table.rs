@@ -16,12 +16,12 @@ type Series<'a> = (&'a str, Vec<Cost>);
 
 /// One row of milliseconds.
 pub(super) fn row(verb: &str, by: &str, costs: &[Cost]) -> String {
-    line(verb, by, &millis(costs).map(|ms| format!("{ms:.2} ms")))
+    line(verb, by, &all_millis(costs).map(|ms| format!("{ms:.2} ms")))
 }
 
 /// Two rows, and what the second has over the first.
 pub(super) fn compare(verb: &str, [a, b]: &[Series<'_>; 2]) -> String {
-    let (first, second) = (millis(&a.1), millis(&b.1));
+    let (first, second) = (all_millis(&a.1), all_millis(&b.1));
     let with = |f: fn(f64, f64) -> String| std::array::from_fn(|i| f(first[i], second[i]));
     [
         row(verb, a.0, &a.1),
@@ -36,23 +36,32 @@ pub(super) fn compare(verb: &str, [a, b]: &[Series<'_>; 2]) -> String {
     .join("\n")
 }
 
+/// A time as text.
+pub(super) fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
+}
+
 fn line(verb: &str, by: &str, columns: &[String; 6]) -> String {
     format!("| {verb} | {by} | {} |", columns.join(" | "))
 }
 
-fn millis(costs: &[Cost]) -> [f64; 6] {
-    let wall = percentiles(costs.iter().map(|cost| cost.wall).collect());
-    let cpu = percentiles(costs.iter().map(|cost| cost.cpu).collect());
+fn all_millis(costs: &[Cost]) -> [f64; 6] {
+    let wall: Vec<Duration> = costs.iter().map(|cost| cost.wall).collect();
+    let cpu: Vec<Duration> = costs.iter().map(|cost| cost.cpu).collect();
+    let (wall, cpu) = (percentiles(&wall), percentiles(&cpu));
     [wall[0], wall[1], wall[2], cpu[0], cpu[1], cpu[2]].map(|time| time.as_secs_f64() * 1000.0)
 }
 
-/// By nearest rank: each is a time that was measured.
-fn percentiles(mut times: Vec<Duration>) -> [Duration; 3] {
+fn percentiles(times: &[Duration]) -> [Duration; 3] {
+    PERCENTILES.map(|percent| percentile(times, percent))
+}
+
+/// By nearest rank: a time that was measured.
+pub(super) fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let mut times = times.to_vec();
     times.sort_unstable();
-    PERCENTILES.map(|percent| {
-        let rank = (times.len() * percent).div_ceil(100).max(1);
-        times.get(rank - 1).copied().unwrap_or_default()
-    })
+    let rank = (times.len() * percent).div_ceil(100).max(1);
+    times.get(rank - 1).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -70,8 +79,8 @@ mod tests {
     #[test]
     fn percentiles_are_measured_values() {
         let of = |count: u64| {
-            let times = (1..=count).rev().map(Duration::from_millis).collect();
-            percentiles(times).map(|time| time.as_millis())
+            let times: Vec<_> = (1..=count).rev().map(Duration::from_millis).collect();
+            percentiles(&times).map(|time| time.as_millis())
         };
         assert_eq!(of(100), [50, 90, 99]);
         assert_eq!(of(3), [2, 3, 3]);
