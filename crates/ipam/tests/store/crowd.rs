@@ -1,0 +1,215 @@
+//! Many at once: all are served, none gets what another one has, and nobody waits for ever.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Call, Outcome, eventually};
+use serde_json::{Value, json};
+
+use crate::scene::Plugin::{HostLocal, Ours};
+use crate::scene::{Plugin, Scene, addresses, call, merged, refused, succeeded};
+
+/// How long the slowest machine may take to start a thousand processes.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Does calls at once, and tells how each ended.
+fn at_once(scene: &Scene, calls: &[(Plugin, Call)]) -> Vec<Outcome> {
+    thread::scope(|scope| {
+        let start = |(plugin, call): &(Plugin, Call)| {
+            let (plugin, call) = (*plugin, call.clone().deadline(PATIENCE));
+            scope.spawn(move || scene.run(plugin, &call))
+        };
+        let started: Vec<_> = calls.iter().map(start).collect();
+        let ended = started.into_iter().map(|thread| thread.join().unwrap());
+        ended.collect()
+    })
+}
+
+/// The addresses of ADDs that must all have succeeded.
+fn all_addresses(outcomes: &[Outcome]) -> Vec<String> {
+    let given = outcomes.iter().map(|o| addresses(&succeeded(o)));
+    given.flatten().collect()
+}
+
+fn assert_distinct(given: &[String]) {
+    let distinct: BTreeSet<_> = given.iter().collect();
+    assert_eq!(distinct.len(), given.len(), "{given:?}");
+}
+
+#[test]
+fn twenty_of_each_kind_at_once_do_not_get_in_each_others_way() {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/26", "fd00::/122"]);
+    for round in 0..3 {
+        let by = |number: usize| {
+            if number.is_multiple_of(2) {
+                Ours
+            } else {
+                HostLocal
+            }
+        };
+        let who = |number: usize| format!("r{round}-c{number:02}");
+        let adds: Vec<_> = (0..40)
+            .map(|n| (by(n), call("ADD", &who(n), &conf)))
+            .collect();
+        let given = all_addresses(&at_once(&scene, &adds));
+        assert_eq!(given.len(), 80);
+        assert_distinct(&given);
+        assert_eq!(scene.leases().len(), 80);
+        // Each lets go of what the other kind leased.
+        let dels: Vec<_> = (0..40)
+            .map(|n| (by(n + 1), call("DEL", &who(n), &conf)))
+            .collect();
+        for outcome in at_once(&scene, &dels) {
+            outcome.ok().unwrap();
+        }
+        assert!(scene.leases().is_empty(), "{:?}", scene.leases());
+    }
+}
+
+#[test]
+fn two_hundred_at_once_all_get_another_address() {
+    let scene = Scene::new();
+    // Not one address more than there are processes.
+    let range = json!({"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.201"});
+    let conf = scene.conf(&range);
+    let adds: Vec<_> = (0..200)
+        .map(|n| (Ours, call("ADD", &format!("c{n}"), &conf)))
+        .collect();
+    let given = all_addresses(&at_once(&scene, &adds));
+    assert_eq!(given.len(), 200);
+    assert_distinct(&given);
+    scene.refused("ADD", "late", &conf, 110);
+}
+
+#[test]
+fn adds_and_dels_at_once_leave_exactly_what_was_not_released() {
+    let scene = Scene::new();
+    let conf = scene.conf(&json!({"subnet": "10.1.0.0/25", "allocation_strategy": "random"}));
+    for number in 0..50 {
+        scene.add(Ours, &format!("old{number}"), &conf);
+    }
+    let mixed: Vec<_> = (0..50)
+        .flat_map(|n| [("DEL", format!("old{n}")), ("ADD", format!("new{n}"))])
+        .map(|(verb, who)| (Ours, call(verb, &who, &conf)))
+        .collect();
+    let outcomes = at_once(&scene, &mixed);
+    for outcome in &outcomes {
+        outcome.ok().unwrap();
+    }
+    assert_eq!(scene.leases().len(), 50);
+    for number in 0..50 {
+        assert_eq!(scene.leases_of(&format!("new{number}")).len(), 1);
+    }
+}
+
+#[test]
+fn of_many_adds_of_one_owner_at_once_one_wins() {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/24", "fd00::/64"]);
+    let same: Vec<_> = (0..20)
+        .map(|_| (Ours, call("ADD", "same", &conf)))
+        .collect();
+    let outcomes = at_once(&scene, &same);
+    let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|o| o.status.success());
+    assert_eq!(won.len(), 1);
+    let given = addresses(&succeeded(&won[0]));
+    for outcome in &lost {
+        assert!(refused(outcome, 102).contains(&given[0]), "{outcome:?}");
+    }
+    assert_eq!(scene.leases_of("same"), BTreeSet::from_iter(given));
+}
+
+/// Whoever has the lock of host-local's own kind, and how many wait for it.
+struct Holder {
+    lock: File,
+    inode: u64,
+}
+
+impl Holder {
+    fn of(scene: &Scene) -> Self {
+        let lock = File::open(scene.file("lock")).unwrap();
+        lock.lock().unwrap();
+        let inode = lock.metadata().unwrap().ino();
+        Self { lock, inode }
+    }
+
+    fn waiters(&self) -> usize {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let wanted = format!(":{} ", self.inode);
+        let waits = |line: &&str| line.contains("->") && line.contains(&wanted);
+        locks.lines().filter(waits).count()
+    }
+}
+
+fn hurried(conf: &Value, seconds: f64) -> Value {
+    let ipam = merged(&conf["ipam"], &json!({"lock_timeout_seconds": seconds}));
+    merged(conf, &json!({"ipam": ipam}))
+}
+
+#[test]
+fn whoever_waits_too_long_is_told_to_try_again() {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/24"]);
+    scene.add(Ours, "first", &conf);
+    let before = scene.files();
+    let holder = Holder::of(&scene);
+    for verb in ["ADD", "DEL", "CHECK"] {
+        let outcome = scene.ask(Ours, verb, "a", &hurried(&conf, 0.2));
+        let message = refused(&outcome, 11);
+        for word in [scene.file("").to_str().unwrap(), "0.2 s"] {
+            assert!(
+                message.contains(word.trim_end_matches('/')),
+                "{verb}: {message}"
+            );
+        }
+        assert!(outcome.elapsed >= Duration::from_millis(200), "{outcome:?}");
+        assert!(outcome.elapsed < Duration::from_secs(15), "{outcome:?}");
+    }
+    assert_eq!(scene.files(), before);
+    drop(holder);
+    scene.add(Ours, "a", &hurried(&conf, 0.2));
+}
+
+#[test]
+fn a_thousand_in_a_queue_are_all_served() {
+    const QUEUE: usize = 1000;
+    let scene = Scene::new();
+    let conf = hurried(&scene.subnets(&["10.1.0.0/20"]), 120.0);
+    scene.add(Ours, "first", &conf);
+    let holder = Holder::of(&scene);
+    let adds: Vec<_> = (0..QUEUE)
+        .map(|n| (Ours, call("ADD", &format!("c{n}"), &conf)))
+        .collect();
+    let (outcomes, served_in) = thread::scope(|scope| {
+        let crowd = scope.spawn(|| at_once(&scene, &adds));
+        let all_wait = || (holder.waiters() == QUEUE).then_some(());
+        eventually(PATIENCE, "a thousand waiters", all_wait).unwrap();
+        let opened = Instant::now();
+        drop(holder.lock);
+        (crowd.join().unwrap(), opened.elapsed())
+    });
+    let given = all_addresses(&outcomes);
+    assert_eq!(given.len(), QUEUE);
+    assert_distinct(&given);
+    eprintln!("the last of {QUEUE} waited for {served_in:?}");
+    assert!(served_in < Duration::from_secs(20), "{served_in:?}");
+}
+
+#[test]
+#[ignore = "known fault: it panics and says nothing"]
+fn whoever_cannot_start_a_thread_to_wait_says_so() {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/24"]);
+    scene.add(Ours, "first", &conf);
+    let holder = Holder::of(&scene);
+    let strace = ["strace", "-qq", "-o", "/dev/null", "-e"];
+    let no_thread = ["inject=clone,clone3:error=EAGAIN"];
+    let add = call("ADD", "a", &hurried(&conf, 0.2)).under(strace.iter().chain(&no_thread));
+    let outcome = scene.run(Ours, &add);
+    drop(holder);
+    refused(&outcome, 11);
+}

@@ -1,0 +1,102 @@
+//! Moments in the life of a call, and what can happen in them: kill -9, or an error.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+
+use lab::{Call, Netns, Outcome};
+
+use crate::scene::{Plugin, Scene};
+
+const TRACE: &str = "/run/trace";
+
+/// Before the `nth` time that the process calls `name`: strace counts each kind by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    pub(crate) name: String,
+    nth: usize,
+    /// As strace tells it.
+    pub(crate) line: String,
+}
+
+/// Runs a call of our plugin, whatever comes of it, and returns every system call that it made.
+pub(crate) fn moments(scene: &Scene, call: &Call) -> Vec<Moment> {
+    let strace = ["strace", "-qq", "-s", "200", "-o", TRACE];
+    scene.run(Plugin::Ours, &call.clone().under(strace));
+    let trace = scene.node.read(TRACE).unwrap();
+    scene.node.run(["rm", TRACE]).unwrap();
+    let mut counts = BTreeMap::new();
+    let moment = |line: &str| {
+        let (name, _) = line.split_once('(')?;
+        let nth = counts.entry(name.to_owned()).or_default();
+        *nth += 1;
+        Some(Moment {
+            name: name.to_owned(),
+            nth: *nth,
+            line: line.to_owned(),
+        })
+    };
+    let moments: Vec<_> = trace.lines().filter_map(moment).collect();
+    assert!(moments.len() > 50, "too few to be true: {moments:?}");
+    moments
+}
+
+/// The moments from the first touch of the store on.
+pub(crate) fn in_store(scene: &Scene, moments: Vec<Moment>) -> Vec<Moment> {
+    let dir = scene.data_dir().to_str().unwrap();
+    let is_before = |moment: &Moment| !moment.line.contains(dir) || moment.name == "read";
+    let mut moments = moments;
+    let first = moments
+        .iter()
+        .position(|moment| !is_before(moment))
+        .unwrap();
+    moments.split_off(first)
+}
+
+/// The first moment, and of the others those before which something has just been changed: in
+/// between, a process that dies leaves the same files.
+pub(crate) fn after_changes(moments: Vec<Moment>) -> Vec<Moment> {
+    let is_change = |moment: &Moment| {
+        let names = [
+            "write",
+            "pwrite64",
+            "linkat",
+            "rename",
+            "unlink",
+            "utimensat",
+            "mkdir",
+            "ftruncate",
+        ];
+        names.contains(&moment.name.as_str()) || moment.line.contains("O_CREAT")
+    };
+    let changes: Vec<bool> = moments.iter().map(is_change).collect();
+    let mut number = 0;
+    let mut moments = moments;
+    moments.retain(|_| {
+        number += 1;
+        number == 1 || changes[number - 2]
+    });
+    moments
+}
+
+/// Runs a call of our plugin and kills it at a moment.
+pub(crate) fn kill_at(scene: &Scene, call: &Call, moment: &Moment) {
+    let outcome = scene.run(Plugin::Ours, &injected(call, moment, "signal=KILL"));
+    let is_killed = outcome.status.signal() == Some(9);
+    assert!(
+        is_killed || outcome.status.success(),
+        "{moment:?}: {outcome:?}"
+    );
+}
+
+/// Runs a call of our plugin in which the system call of this moment fails.
+pub(crate) fn fail_at(scene: &Scene, call: &Call, moment: &Moment, errno: &str) -> Outcome {
+    let what = format!("error={errno}");
+    scene.run(Plugin::Ours, &injected(call, moment, &what))
+}
+
+fn injected(call: &Call, moment: &Moment, what: &str) -> Call {
+    let Moment { name, nth, .. } = moment;
+    let inject = format!("inject={name}:{what}:when={nth}");
+    call.clone()
+        .under(["strace", "-qq", "-o", "/dev/null", "-e", &inject])
+}
