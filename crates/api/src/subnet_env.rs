@@ -18,7 +18,8 @@ const FAMILIES: [(&str, &str); 2] = [
     ("HEADCNI_NETWORK", "HEADCNI_SUBNET"),
     ("HEADCNI_IPV6_NETWORK", "HEADCNI_IPV6_SUBNET"),
 ];
-const KEYS: [&str; 6] = [
+/// Every key of the file, and every variable that wins over it.
+pub const KEYS: [&str; 6] = [
     "HEADCNI_NETWORK",
     "HEADCNI_SUBNET",
     "HEADCNI_IPV6_NETWORK",

@@ -31,6 +31,16 @@ pub struct Settings {
     to_stderr: bool,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            level: Level::Info,
+            file: None,
+            to_stderr: false,
+        }
+    }
+}
+
 impl Settings {
     /// What `log_file`, `log_level` and klog's variables say.
     pub fn parse(keys: Keys<'_>, env: &Env) -> Result<Self, Error> {
@@ -42,8 +52,12 @@ impl Settings {
             Some(_) => return Err(keys.wrong("log_level", "error, warn, info or debug")),
         };
         let file = keys.text("log_file")?.map(PathBuf::from);
-        if file.as_ref().is_some_and(|file| !file.is_absolute()) {
-            return Err(keys.wrong("log_file", "an absolute path"));
+        // Nor a device: stdout belongs to the protocol.
+        let is_usable = |file: &PathBuf| {
+            file.is_absolute() && !file.starts_with("/dev") && !file.starts_with("/proc")
+        };
+        if file.as_ref().is_some_and(|file| !is_usable(file)) {
+            return Err(keys.wrong("log_file", "an absolute path, and no device"));
         }
         // As klog has it: 4 is where Kubernetes programs begin to tell details.
         let verbosity = env

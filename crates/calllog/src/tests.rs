@@ -55,3 +55,15 @@ fn a_line_is_bounded_whatever_went_wrong() {
     line.error = "e".repeat(1_000_000);
     assert!(render(line).len() < 300_000);
 }
+
+#[rstest]
+#[case(json!({ "log_level": "loud" }), "loud")]
+#[case(json!({ "log_file": "relative" }), "relative")]
+#[case(json!({ "log_file": "/dev/stdout" }), "/dev/stdout")]
+#[case(json!({ "log_file": "/proc/self/fd/1" }), "/proc/self/fd/1")]
+#[case(json!({ "log_file": 5 }), "log_file")]
+fn a_log_that_cannot_be_is_refused(#[case] conf: serde_json::Value, #[case] part: &str) {
+    let keys = Keys::new(conf.as_object().unwrap(), "");
+    let error = Settings::parse(keys, &Env::default()).unwrap_err();
+    assert!(error.msg.contains(part), "{error}");
+}

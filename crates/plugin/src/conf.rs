@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::paths;
-use cni::{Call, Error, Keys};
+use cni::{Call, Error, Keys, Verb};
 use serde_json::{Map, Value};
 
 use crate::shape::Shape;
@@ -23,32 +23,42 @@ pub(crate) enum Mode {
 /// What a configuration says about the call as a whole.
 #[derive(Debug)]
 pub(crate) struct Conf {
-    pub(crate) mode: Mode,
+    /// An error if the keys make no sense together: no reason not to undo what is on record.
+    pub(crate) mode: Result<Mode, Error>,
     pub(crate) data_dir: PathBuf,
     pub(crate) delegate_timeout: Duration,
     pub(crate) shape: Shape,
-    pub(crate) log: calllog::Settings,
 }
 
 /// How long a delegate may take. Runtimes give a whole ADD two to four minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Conf {
+    /// Reads what the configuration says.
+    ///
+    /// A DEL goes by the record of its ADD, so it forgives what it can do without.
     pub(crate) fn parse(call: &Call) -> Result<Self, Error> {
         let keys = Keys::new(call.conf.keys(), "");
+        let data_dir = located(
+            call,
+            keys,
+            "dataDir",
+            "HEADCNI_DATA_DIR",
+            paths::PLUGIN_DATA_DIR,
+        )?;
         Ok(Self {
-            mode: mode(keys)?,
-            data_dir: located(
-                call,
-                keys,
-                "dataDir",
-                "HEADCNI_DATA_DIR",
-                paths::PLUGIN_DATA_DIR,
-            )?,
-            delegate_timeout: timeout(keys)?,
-            shape: Shape::parse(keys)?,
-            log: calllog::Settings::parse(keys, &call.env)?,
+            mode: mode(keys),
+            data_dir,
+            delegate_timeout: forgiven(call, timeout(keys), DEFAULT_TIMEOUT)?,
+            shape: forgiven(call, Shape::parse(keys), Shape::default())?,
         })
+    }
+}
+
+pub(crate) fn forgiven<T>(call: &Call, outcome: Result<T, Error>, default: T) -> Result<T, Error> {
+    match outcome {
+        Err(_) if call.verb == Verb::Del => Ok(default),
+        outcome => outcome,
     }
 }
 
@@ -109,7 +119,7 @@ fn timeout(keys: Keys<'_>) -> Result<Duration, Error> {
 
 #[cfg(test)]
 mod tests {
-    use cni::{Env, NetConf, Verb};
+    use cni::{Env, NetConf};
     use rstest::rstest;
     use serde_json::json;
 
@@ -129,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_keys_decide_the_mode() {
-        let mode = |extra| Conf::parse(&call(&extra, &[])).unwrap().mode;
+        let mode = |extra| Conf::parse(&call(&extra, &[])).unwrap().mode.unwrap();
         assert_eq!(mode(json!({})), Mode::Native);
         assert_eq!(mode(json!({ "delegate": {} })), Mode::Delegate(Map::new()));
         assert!(matches!(
@@ -149,9 +159,10 @@ mod tests {
     #[case(json!({ "delegate_timeout_seconds": 0 }), "delegate_timeout_seconds")]
     #[case(json!({ "delegate_timeout_seconds": "1m" }), "delegate_timeout_seconds")]
     #[case(json!({ "mtu": 12 }), "mtu")]
-    #[case(json!({ "log_level": "loud" }), "loud")]
     fn bad_keys_are_refused_by_name(#[case] extra: Value, #[case] part: &str) {
-        let error = Conf::parse(&call(&extra, &[])).unwrap_err();
+        let error = Conf::parse(&call(&extra, &[]))
+            .and_then(|conf| conf.mode)
+            .unwrap_err();
         assert_eq!(error.code, cni::code::INVALID_CONFIG);
         assert!(error.msg.contains(part), "{error}");
     }
@@ -169,5 +180,20 @@ mod tests {
             data_dir(json!({}), &[]),
             PathBuf::from("/var/lib/cni/headcni")
         );
+    }
+
+    #[test]
+    fn a_del_forgives_what_it_can_do_without() {
+        for extra in [
+            json!({ "mtu": 12 }),
+            json!({ "delegate_timeout_seconds": 0 }),
+            json!({ "plugins": [] }),
+        ] {
+            let del = Call {
+                verb: Verb::Del,
+                ..call(&extra, &[])
+            };
+            assert!(Conf::parse(&del).is_ok(), "{extra}");
+        }
     }
 }

@@ -172,11 +172,19 @@ pub(crate) fn agreed<'a>(
 ) -> Result<Option<&'a Value>, Error> {
     match (outer.value(outer_key), inner.value(inner_key)) {
         (Some(a), Some(b)) if a != b => Err(Error::config(format!(
-            "{} {a} contradicts {} {b}: remove one of them",
-            outer.name(outer_key),
-            inner.name(inner_key)
+            "{} contradicts {}: remove one of them",
+            shown(&outer.name(outer_key), a),
+            shown(&inner.name(inner_key), b)
         ))),
         (a, b) => Ok(a.or(b)),
+    }
+}
+
+/// A key with its value, if that is short and can't hold a secret somewhere inside.
+fn shown(key: &str, value: &Value) -> String {
+    match value {
+        Value::Object(_) | Value::Array(_) => key.to_owned(),
+        value => format!("{key} {value}"),
     }
 }
 

@@ -4,6 +4,7 @@
 //! the plan completes the configuration of each, and `steps` executes them with a record of every
 //! step in `state`, so that a crash at any point can be undone.
 
+mod cleanup;
 mod conf;
 mod delegate;
 mod errors;
@@ -16,7 +17,7 @@ mod steps;
 use std::process::ExitCode;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
+use cni::{Attachment, Call, Error, Keys, NetResult, Plugin, ValidAttachment};
 
 use crate::conf::Conf;
 use crate::steps::Run;
@@ -34,12 +35,15 @@ impl Headcni {
         attachment: Option<&Attachment>,
         work: impl FnOnce(&Run<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let conf = Conf::parse(call)?;
-        let log = CallLog::start("headcni", &conf.log, call, attachment);
-        let outcome = work(&Run {
-            call,
-            conf: &conf,
-            log: &log,
+        let settings = calllog::Settings::parse(Keys::new(call.conf.keys(), ""), &call.env);
+        let settings = conf::forgiven(call, settings, calllog::Settings::default())?;
+        let log = CallLog::start("headcni", &settings, call, attachment);
+        let outcome = Conf::parse(call).and_then(|conf| {
+            work(&Run {
+                call,
+                conf: &conf,
+                log: &log,
+            })
         });
         log.finish(outcome.as_ref().err());
         outcome

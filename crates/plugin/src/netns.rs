@@ -1,21 +1,52 @@
 //! The little that this plugin must know about network namespaces itself.
 
+use std::fs::Metadata;
 use std::path::Path;
 
-/// What a namespace is, whatever its path: device and inode of its file.
-///
-/// `None` if there is no such file, which says nothing about the namespace.
-#[cfg(unix)]
-pub(crate) fn identity(path: &str) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
+use serde::{Deserialize, Serialize};
 
-    let metadata = Path::new(path).metadata().ok()?;
-    Some(format!("{}:{}", metadata.dev(), metadata.ino()))
+/// What a namespace is, whatever its path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// Device and inode of its file. The kernel gives them to another namespace later.
+    number: String,
+    /// When the file got its place in the file system; nothing of the kind under `/proc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    born: Option<String>,
 }
 
-#[cfg(not(unix))]
-pub(crate) fn identity(path: &str) -> Option<String> {
-    Path::new(path).exists().then(|| path.to_owned())
+impl Identity {
+    /// `None` if there is no such file, which says nothing about the namespace.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        let metadata = Path::new(path).metadata().ok()?;
+        Some(Self::from_metadata(path, &metadata))
+    }
+
+    #[cfg(unix)]
+    fn from_metadata(path: &str, metadata: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+
+        let born = format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec());
+        Self {
+            number: format!("{}:{}", metadata.dev(), metadata.ino()),
+            // There the kernel makes a new inode, with a new time, whenever it likes.
+            born: (!path.starts_with("/proc/")).then_some(born),
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn from_metadata(path: &str, _metadata: &Metadata) -> Self {
+        Self {
+            number: path.to_owned(),
+            born: None,
+        }
+    }
+
+    /// Whether both can be the same namespace.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        self.number == other.number
+            && (self.born == other.born || self.born.is_none() || other.born.is_none())
+    }
 }
 
 /// Whether the namespace at `path` has an interface of this name; `None` if that can't be told.
@@ -69,6 +100,19 @@ mod tests {
     fn what_is_no_namespace_tells_nothing() {
         assert_eq!(has_interface("/nonexistent", "eth0"), None);
         assert_eq!(has_interface("/etc/hostname", "eth0"), None);
-        assert_eq!(identity("/nonexistent"), None);
+        assert_eq!(Identity::of("/nonexistent"), None);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_told_by_its_birth() {
+        let identity = |number: &str, born: Option<&str>| Identity {
+            number: number.to_owned(),
+            born: born.map(str::to_owned),
+        };
+        let one = identity("4:7", Some("1.0"));
+        assert!(one.may_be(&one));
+        assert!(one.may_be(&identity("4:7", None)));
+        assert!(!one.may_be(&identity("4:7", Some("2.0"))));
+        assert!(!one.may_be(&identity("4:8", None)));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 
 /// Turns a configuration into the plugins to execute.
 pub(crate) fn plan(call: &Call, conf: &Conf, load: LoadSubnets<'_>) -> Result<Plan, CompleteError> {
-    match &conf.mode {
+    match conf.mode.as_ref().map_err(Clone::clone)? {
         Mode::Chain(members) => chain(call, members, load),
         Mode::Delegate(delegate) => {
             let step = delegate_step(call, call.conf.keys(), "", delegate, load)?;
@@ -64,6 +64,7 @@ fn chain(
             ))
         })?;
         let kind = PluginType::new(&keys.name("type"), kind)?;
+        check_ipam_type(keys)?;
         plan.warnings.extend(unreachable_capabilities(outer, keys)?);
 
         let mut member = member.clone();
@@ -95,6 +96,18 @@ fn chain(
         plan.steps.push(step);
     }
     Ok(plan)
+}
+
+/// The member would execute it, and must not be led out of `CNI_PATH` by it.
+fn check_ipam_type(member: Keys<'_>) -> Result<(), Error> {
+    if let Some(ipam) = member.object("ipam")? {
+        let path = member.name("ipam");
+        let keys = Keys::new(ipam, &path);
+        if let Some(kind) = keys.text("type")?.filter(|kind| !kind.is_empty()) {
+            PluginType::new(&keys.name("type"), kind)?;
+        }
+    }
+    Ok(())
 }
 
 /// A member of type `headcni`: what it would execute is executed in its place.

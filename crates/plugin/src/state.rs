@@ -9,7 +9,7 @@
 //! failure tore counts as none.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ use cni::{Attachment, CniArgs, ContainerId, Error, IfName, NetResult, NetworkNam
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::netns::Identity;
+
 /// What is known about an attachment.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -25,10 +27,9 @@ pub(crate) struct Record {
     pub(crate) boot: String,
     /// The namespace's path, and what was behind it.
     pub(crate) netns: Option<String>,
-    pub(crate) netns_identity: Option<String>,
+    pub(crate) netns_identity: Option<Identity>,
     /// `CNI_ARGS` of the ADD.
     pub(crate) args: String,
-    pub(crate) cni_version: String,
     /// Whether the ADD came to its end.
     pub(crate) progress: Progress,
     /// Every plugin that was executed, in order.
@@ -116,14 +117,19 @@ impl Store {
             })
     }
 
-    /// Takes hold of an attachment if anything is on record about it.
-    pub(crate) fn hold_existing(
+    /// Takes hold of an attachment, whether anything is on record about it or not.
+    ///
+    /// `None` if nothing is, and nothing can be: there is no place for a lock.
+    pub(crate) fn hold_any(
         &self,
         of: &Attachment,
         wait: Duration,
     ) -> Result<Option<Held>, StateError> {
-        let has_record = self.base(of).with_added_extension("json").exists();
-        self.hold(of, wait, if has_record { Lock::Create } else { Lock::Open })
+        match self.hold(of, wait, Lock::Create) {
+            // Undoing must not wait for a disk to be writable again.
+            Err(StateError::Io { .. }) => self.hold(of, wait, Lock::Open),
+            held => held,
+        }
     }
 
     /// Every attachment that anything is on record about.
@@ -137,6 +143,8 @@ impl Store {
         };
         let mut found: Vec<_> = entries
             .iter()
+            // Nothing else is ours, and a pipe would hold up whoever opens it.
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
                 let (base, _) = name.rsplit_once('.')?;
@@ -151,30 +159,34 @@ impl Store {
 
     /// What is on record about an attachment that somebody else may be working on.
     pub(crate) fn peek(&self, of: &Attachment) -> Option<Record> {
-        let bytes = fs::read(self.base(of).with_added_extension("json")).ok()?;
+        let bytes = read(&self.base(of).with_added_extension("json")).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
     /// Fails if an ADD could not record what it does.
     pub(crate) fn check_writable(&self) -> Result<(), StateError> {
-        let probe = self.data_dir.join(format!(".probe-{}", std::process::id()));
+        let probe = self
+            .network_dir
+            .join(format!(".probe-{}", std::process::id()));
         let written = self
-            .create_data_dir()
+            .create_directories()
             .and_then(|()| private_file(&probe))
             .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
         let removed = fs::remove_file(&probe);
+        // Fails if it is in use, as it should.
+        let _ = fs::remove_dir(&self.network_dir);
         written
             .and(removed)
             .map_err(io_error("write to the data directory", &self.data_dir))
     }
 
     /// The directories above ours belong to others too, and are made for everyone's eyes.
-    fn create_data_dir(&self) -> io::Result<()> {
-        if self.data_dir.is_dir() {
-            return Ok(());
+    fn create_directories(&self) -> io::Result<()> {
+        if !self.data_dir.is_dir() {
+            fs::create_dir_all(self.data_dir.parent().unwrap_or(Path::new("/")))?;
+            create_private_dir(&self.data_dir)?;
         }
-        fs::create_dir_all(self.data_dir.parent().unwrap_or(Path::new("/")))?;
-        create_private_dir(&self.data_dir)
+        create_private_dir(&self.network_dir)
     }
 
     /// No container id has an `@`, so that the first one ends it.
@@ -195,16 +207,15 @@ impl Store {
         loop {
             let opened = match mode {
                 Lock::Create => {
-                    self.create_data_dir()
-                        .and_then(|()| create_private_dir(&self.network_dir))
+                    self.create_directories()
                         .map_err(io_error("create directory", &self.network_dir))?;
                     private_file(&path)
                 }
-                Lock::Open => File::open(&path),
+                Lock::Open => plain(OpenOptions::new().read(true)).open(&path),
             };
             let file = match (opened, mode) {
                 (Ok(file), _) => file,
-                (Err(error), Lock::Open) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                (Err(error), Lock::Open) if cannot_exist(&error) => return Ok(None),
                 // Another call has just removed the directory because it was empty.
                 (Err(error), Lock::Create)
                     if error.kind() == ErrorKind::NotFound && Instant::now() < deadline =>
@@ -246,6 +257,14 @@ pub(crate) struct Held {
     lock: File,
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        // For everyone who has inherited it: a plugin may leave a process behind for good. When we
+        // are killed this isn't done, and the lock stays with those who still work.
+        let _ = self.lock.unlock();
+    }
+}
+
 impl Held {
     fn file(&self, extension: &str) -> PathBuf {
         self.base.with_added_extension(extension)
@@ -254,7 +273,7 @@ impl Held {
     /// What is on record, if anything.
     pub(crate) fn load(&self) -> Result<Option<Record>, StateError> {
         let path = self.file("json");
-        match fs::read(&path) {
+        match read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map(Some)
                 .map_err(|_| StateError::Damaged { path }),
@@ -292,7 +311,6 @@ impl Held {
             // Fails if other attachments are in it, as it should.
             let _ = fs::remove_dir(directory);
         }
-        drop(self.lock);
         Ok(())
     }
 }
@@ -300,15 +318,24 @@ impl Held {
 impl Record {
     /// The attachment as it was made; the namespace only if it is still the same one.
     pub(crate) fn attachment(&self, container: ContainerId, ifname: IfName) -> Attachment {
-        let is_same = |path: &String| {
-            self.boot == boot_id() && crate::netns::identity(path) == self.netns_identity
-        };
         Attachment {
             container,
             ifname,
-            netns: self.netns.clone().filter(is_same),
+            netns: self.netns.clone().filter(|path| self.is_made_in(path)),
             args: CniArgs::parse(&self.args).unwrap_or_default(),
         }
+    }
+
+    /// Whether the namespace at `path` is the one that the attachment was made in.
+    pub(crate) fn is_made_in(&self, path: &str) -> bool {
+        let now = Identity::of(path);
+        let is_same = match (&now, &self.netns_identity) {
+            (Some(now), Some(then)) => now.may_be(then),
+            // There was no file then and there is none now: a name is all that there is.
+            (None, None) => self.netns.as_deref() == Some(path),
+            _ => false,
+        };
+        is_same && self.boot == boot_id()
     }
 }
 
@@ -334,7 +361,32 @@ fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.write(true).create(true).truncate(false).open(path)
+    plain(options.write(true).create(true).truncate(false)).open(path)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    plain(OpenOptions::new().read(true))
+        .open(path)?
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens files only: follows no link, waits for no pipe.
+fn plain(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::OFlags;
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(options, flags);
+    }
+    options
+}
+
+/// Whether a file isn't there, or can't be there at all.
+fn cannot_exist(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
 #[cfg(unix)]

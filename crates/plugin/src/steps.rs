@@ -7,15 +7,12 @@ use std::path::Path;
 
 use api::{SubnetEnv, SubnetEnvError};
 use calllog::CallLog;
-use cni::{
-    Attachment, Call, CniArgs, Delegate, Error, NetResult, PluginType, ValidAttachment, Verb, code,
-};
+use cni::{Attachment, Call, Delegate, Error, NetResult, PluginType, Verb, code};
 use serde_json::{Map, Value};
 
-use crate::conf::{Conf, Mode};
-use crate::delegate::{CompleteError, LoadSubnets, subnets_of};
-use crate::errors::Errors;
-use crate::netns;
+use crate::conf::Conf;
+use crate::delegate::{CompleteError, LoadSubnets};
+use crate::netns::{self, Identity};
 use crate::plan::{Plan, plan};
 use crate::state::{Held, Progress, Record, RecordedStep, StateError, Store, boot_id};
 
@@ -26,10 +23,18 @@ pub(crate) struct Run<'a> {
     pub(crate) log: &'a CallLog<'a>,
 }
 
+/// What is on record about an attachment.
+pub(crate) enum Known {
+    Nothing,
+    Record(Box<Record>),
+    /// Something, but a power failure tore it.
+    Damaged,
+}
+
 /// A plugin with the configuration that it is executed with.
-struct Member {
-    kind: PluginType,
-    conf: Map<String, Value>,
+pub(crate) struct Member {
+    pub(crate) kind: PluginType,
+    pub(crate) conf: Map<String, Value>,
 }
 
 impl Run<'_> {
@@ -58,9 +63,8 @@ impl Run<'_> {
         let mut record = Record {
             boot: boot_id(),
             netns: to.netns.clone(),
-            netns_identity: to.netns.as_deref().and_then(netns::identity),
+            netns_identity: to.netns.as_deref().and_then(Identity::of),
             args: to.args.as_str().to_owned(),
-            cni_version: self.call.conf.version().to_string(),
             progress: Progress::Started,
             steps: Vec::new(),
             result: prev_result,
@@ -130,57 +134,42 @@ impl Run<'_> {
 
     /// Deals with what an earlier ADD for the same container and interface left.
     fn clear_the_way(&self, held: &Held, to: &Attachment) -> Result<(), Error> {
-        let Some(record) = self.load(held)? else {
-            return Ok(());
+        let leftover = |netns| Attachment {
+            netns,
+            ..to.clone()
         };
-        let is_same_namespace = record.netns == to.netns
-            && record.netns_identity == to.netns.as_deref().and_then(netns::identity);
-        if record.progress == Progress::Done && record.boot == boot_id() && is_same_namespace {
-            return Err(Error::new(
-                code::ALREADY_ATTACHED,
-                format!(
-                    "container {} has the interface CNI_IFNAME {} of network {} already: \
-                     DEL it first",
-                    to.container,
-                    to.ifname,
-                    self.call.conf.name()
-                ),
-            ));
+        match self.load(held)? {
+            Known::Nothing => Ok(()),
+            Known::Record(record) => {
+                let is_attached = record.progress == Progress::Done
+                    && to
+                        .netns
+                        .as_deref()
+                        .is_some_and(|path| record.is_made_in(path));
+                if is_attached {
+                    return Err(Error::new(
+                        code::ALREADY_ATTACHED,
+                        format!(
+                            "container {} has the interface CNI_IFNAME {} of network {} already: \
+                             DEL it first",
+                            to.container,
+                            to.ifname,
+                            self.call.conf.name()
+                        ),
+                    ));
+                }
+                self.log
+                    .note(|| "undoing what an earlier ADD left".to_owned());
+                let made = record.attachment(to.container.clone(), to.ifname.clone());
+                let result = self.recorded_result(&record);
+                self.undo(&members(&record), result.as_ref(), &made)
+            }
+            Known::Damaged => {
+                // It may be of an attachment that lives.
+                refuse_existing_interface(to)?;
+                self.undo(&self.members_without_record(None)?, None, &leftover(None))
+            }
         }
-        self.log
-            .note(|| "undoing what an earlier ADD left".to_owned());
-        let leftover = record.attachment(to.container.clone(), to.ifname.clone());
-        self.undo(
-            &members(&record),
-            self.recorded_result(&record).as_ref(),
-            &leftover,
-        )
-    }
-
-    pub(crate) fn del(&self, of: &Attachment) -> Result<(), Error> {
-        let held = self.store().hold_existing(of, self.conf.delegate_timeout)?;
-        let record = held
-            .as_ref()
-            .map(|held| self.load(held))
-            .transpose()?
-            .flatten();
-        let stated = self.stated_result();
-        let (members, recorded) = match &record {
-            Some(record) => (members(record), self.recorded_result(record)),
-            None => (self.members_without_record(stated.as_ref())?, None),
-        };
-        let stated = stated.and(self.call.conf.keys().get("prevResult"));
-        self.undo(&members, stated.or(recorded.as_ref()), of)?;
-        held.map_or(Ok(()), Held::remove)?;
-        Ok(())
-    }
-
-    /// What the runtime remembers of the ADD. Nonsense is no reason not to clean up.
-    fn stated_result(&self) -> Option<NetResult> {
-        self.call.conf.prev_result().unwrap_or_else(|error| {
-            self.log.warn(format!("{}: doing without it", error.msg));
-            None
-        })
     }
 
     pub(crate) fn check(&self, of: &Attachment) -> Result<(), Error> {
@@ -196,14 +185,12 @@ impl Run<'_> {
             ));
         };
         self.call.conf.prev_result()?;
-        let held = self.store().hold_existing(of, self.conf.delegate_timeout)?;
-        let record = held
+        let held = self.store().hold_any(of, self.conf.delegate_timeout)?;
+        let known = held
             .as_ref()
-            .map(|held| self.load(held))
-            .transpose()?
-            .flatten();
-        let members = match &record {
-            Some(record) if record.progress == Progress::Started => {
+            .map_or(Ok(Known::Nothing), |held| self.load(held))?;
+        let members = match &known {
+            Known::Record(record) if record.progress == Progress::Started => {
                 return Err(Error::new(
                     code::TRY_AGAIN_LATER,
                     format!(
@@ -212,77 +199,16 @@ impl Run<'_> {
                     ),
                 ));
             }
-            Some(record) => members(record),
-            None => self.planned().map_err(CompleteError::into_error)?,
+            Known::Record(record) => members(record),
+            Known::Nothing | Known::Damaged => self.planned().map_err(CompleteError::into_error)?,
         };
         for member in &members {
             self.execute(Verb::Check, member, Some(prev_result), Some(of))?;
         }
-        Ok(())
-    }
-
-    pub(crate) fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
-        let store = self.store();
-        let mut errors = Errors::default();
-        let mut targets = self.members_without_record(None).unwrap_or_else(|error| {
-            errors.push(error);
-            Vec::new()
-        });
-        for (container, ifname) in store.attachments()? {
-            let is_valid = valid
-                .iter()
-                .any(|v| v.container_id == container.as_str() && v.ifname == ifname.as_str());
-            let of = Attachment {
-                container,
-                ifname,
-                netns: None,
-                args: CniArgs::default(),
-            };
-            if !is_valid {
-                errors.keep(self.collect(&store, &of));
-            } else if let Some(record) = store.peek(&of) {
-                self.add_targets(&mut targets, members(&record));
-            }
-        }
-        for target in &targets {
-            errors.keep(self.execute(Verb::Gc, target, None, None));
-        }
-        errors.into_result()
-    }
-
-    /// Undoes an attachment that is on record and no longer valid.
-    fn collect(&self, store: &Store, of: &Attachment) -> Result<(), Error> {
-        let Some(held) = store.hold_existing(of, self.conf.delegate_timeout)? else {
-            return Ok(());
-        };
-        if let Some(record) = self.load(&held)? {
-            let made = record.attachment(of.container.clone(), of.ifname.clone());
-            self.undo(
-                &members(&record),
-                self.recorded_result(&record).as_ref(),
-                &made,
-            )?;
-        }
-        held.remove()?;
-        Ok(())
-    }
-
-    /// Adds plugins whose configuration is on record but no longer in the call's own.
-    fn add_targets(&self, targets: &mut Vec<Member>, recorded: Vec<Member>) {
-        for mut member in recorded {
-            // What is said of one pod has no place in a question about all of them.
-            for key in ["runtimeConfig", "args"] {
-                member.conf.remove(key);
-            }
-            let of_call = self.call.conf.keys().iter();
-            member.conf.extend(
-                of_call
-                    .filter(|(key, _)| *key == "cniVersion" || key.starts_with("cni.dev/"))
-                    .map(|(key, value)| (key.clone(), value.clone())),
-            );
-            if !targets.iter().any(|target| target.conf == member.conf) {
-                targets.push(member);
-            }
+        match (known, held) {
+            // A lock without a record is of no use to anybody.
+            (Known::Nothing, Some(held)) => Ok(held.remove()?),
+            _ => Ok(()),
         }
     }
 
@@ -306,21 +232,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Executes DEL of every member, the last one first, whatever the others say.
-    fn undo(
-        &self,
-        members: &[Member],
-        prev_result: Option<&Value>,
-        of: &Attachment,
-    ) -> Result<(), Error> {
-        let mut errors = Errors::default();
-        for member in members.iter().rev() {
-            errors.keep(self.execute(Verb::Del, member, prev_result, Some(of)));
-        }
-        errors.into_result()
-    }
-
-    fn execute(
+    pub(crate) fn execute(
         &self,
         verb: Verb,
         member: &Member,
@@ -342,37 +254,16 @@ impl Run<'_> {
         self.plan_with(&|file| self.load_subnets(file))
     }
 
-    fn plan_with(&self, load: LoadSubnets<'_>) -> Result<Plan, CompleteError> {
+    pub(crate) fn plan_with(&self, load: LoadSubnets<'_>) -> Result<Plan, CompleteError> {
+        for variable in api::subnet_env::KEYS {
+            // One that is no text must not be passed over in favour of the file.
+            self.call.env.get(variable)?;
+        }
         plan(self.call, self.conf, load)
     }
 
     fn planned(&self) -> Result<Vec<Member>, CompleteError> {
         self.plan().map(into_members)
-    }
-
-    /// The members to clean up after when there is no record: as the configuration has them now.
-    ///
-    /// The subnet file may be gone or torn by now. What the runtime remembers of the ADD stands in
-    /// for it; if it remembers nothing, the ADD never came so far as to make something.
-    fn members_without_record(&self, result: Option<&NetResult>) -> Result<Vec<Member>, Error> {
-        if self.conf.mode == Mode::Native {
-            // No ADD in this mode can have made anything yet.
-            return Ok(Vec::new());
-        }
-        let remembered = result.and_then(subnets_of);
-        let load = |file: &Path| match (self.load_subnets(file), &remembered) {
-            (Err(_), Some(subnets)) => Ok(subnets.clone()),
-            (loaded, _) => loaded,
-        };
-        match self.plan_with(&load) {
-            Ok(plan) => Ok(into_members(plan)),
-            Err(error @ CompleteError::Subnets(_)) => {
-                self.log
-                    .note(|| format!("nothing to clean up: {}", error.into_error().msg));
-                Ok(Vec::new())
-            }
-            Err(error) => Err(error.into_error()),
-        }
     }
 
     fn delegate<'b>(&'b self, kind: &'b PluginType) -> Delegate<'b> {
@@ -383,39 +274,44 @@ impl Run<'_> {
         }
     }
 
-    fn store(&self) -> Store {
+    pub(crate) fn store(&self) -> Store {
         Store::new(&self.conf.data_dir, self.call.conf.name())
     }
 
-    fn load_subnets(&self, file: &Path) -> Result<SubnetEnv, SubnetEnvError> {
+    pub(crate) fn load_subnets(&self, file: &Path) -> Result<SubnetEnv, SubnetEnvError> {
         let variable = |name: &str| self.call.env.get(name).ok().flatten().map(str::to_owned);
         SubnetEnv::load(file, variable)
     }
 
-    /// What is on record. A damaged record is as good as none, but worth a warning.
-    fn load(&self, held: &Held) -> Result<Option<Record>, Error> {
+    /// What is on record, in the version of this call: it may have changed since the ADD, and
+    /// what the runtime says of the ADD is in the new one.
+    pub(crate) fn load(&self, held: &Held) -> Result<Known, Error> {
         match held.load() {
-            Ok(record) => Ok(record),
+            Ok(None) => Ok(Known::Nothing),
+            Ok(Some(mut record)) => {
+                let version = self.call.conf.version().as_str();
+                for step in &mut record.steps {
+                    step.config.insert("cniVersion".to_owned(), version.into());
+                }
+                Ok(Known::Record(Box::new(record)))
+            }
             Err(error @ StateError::Damaged { .. }) => {
                 self.log
                     .warn(format!("{error}: going by the configuration of this call"));
-                Ok(None)
+                Ok(Known::Damaged)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn recorded_result(&self, record: &Record) -> Option<Value> {
-        let version = record
-            .cni_version
-            .parse()
-            .unwrap_or(self.call.conf.version());
+    pub(crate) fn recorded_result(&self, record: &Record) -> Option<Value> {
+        let version = self.call.conf.version();
         record.result.as_ref().map(|result| result.to_json(version))
     }
 }
 
 /// The plugins on record, as far as they can be executed again.
-fn members(record: &Record) -> Vec<Member> {
+pub(crate) fn members(record: &Record) -> Vec<Member> {
     let steps = record.steps.iter();
     steps
         .filter_map(|step| {
@@ -428,7 +324,7 @@ fn members(record: &Record) -> Vec<Member> {
         .collect()
 }
 
-fn into_members(plan: Plan) -> Vec<Member> {
+pub(crate) fn into_members(plan: Plan) -> Vec<Member> {
     plan.steps
         .into_iter()
         .map(|step| Member {

@@ -162,6 +162,8 @@ fn members_inherit_what_concerns_the_interface() {
 #[case(json!({}), &["delegate", "plugins"])]
 #[case(json!({ "plugins": [{}] }), &["plugins[0].type"])]
 #[case(json!({ "plugins": [{ "type": "a/b" }] }), &["plugins[0].type", "a/b"])]
+#[case(json!({ "plugins": [{ "type": "a", "ipam": { "type": "../x" } }] }),
+       &["plugins[0].ipam.type", "../x"])]
 #[case(json!({ "plugins": [{ "type": "a" }, { "type": "headcni" }] }), &["plugins[1].delegate"])]
 #[case(json!({ "plugins": [{ "type": "headcni", "plugins": [] }] }), &["plugins[0].plugins"])]
 #[case(json!({ "plugins": [{ "type": "headcni", "delegate": { "type": "headcni" } }] }),

@@ -30,7 +30,6 @@ fn record() -> Record {
         netns: None,
         netns_identity: None,
         args: "A=1".to_owned(),
-        cni_version: "1.0.0".to_owned(),
         progress: Progress::Started,
         steps: vec![RecordedStep {
             index: 0,
@@ -92,7 +91,7 @@ fn what_is_forgotten_leaves_nothing() {
     held.save(&record()).unwrap();
     held.remove().unwrap();
     assert!(!directory.path().join("data/net").exists());
-    assert!(store.hold_existing(&of, SHORT).unwrap().is_none());
+    assert!(store.peek(&of).is_none());
 }
 
 #[test]
@@ -128,27 +127,26 @@ fn a_held_attachment_makes_others_wait_and_then_say_so() {
     let store = store(&directory);
     let of = attachment("a", "eth0");
     let held = store.hold_new(&of, SHORT).unwrap();
-    let error = Error::from(store.hold_existing(&of, SHORT).unwrap_err());
+    let error = Error::from(store.hold_any(&of, SHORT).unwrap_err());
     assert_eq!(error.code, code::TRY_AGAIN_LATER);
     assert!(error.msg.contains("container a interface eth0"), "{error}");
     assert!(store.hold_new(&attachment("b", "eth0"), SHORT).is_ok());
     drop(held);
     // Not at once: a program that another test starts may have inherited it for a moment.
-    assert!(store.hold_existing(&of, LONG).unwrap().is_some());
+    assert!(store.hold_any(&of, LONG).unwrap().is_some());
 }
 
 #[test]
-fn a_program_that_was_started_holds_the_attachment_on() {
+fn a_program_that_was_left_behind_does_not_hold_the_attachment() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let of = attachment("a", "eth0");
     let held = store.hold_new(&of, SHORT).unwrap();
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     drop(held);
-    assert!(store.hold_existing(&of, SHORT).is_err());
+    assert!(store.hold_any(&of, SHORT).unwrap().is_some());
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(store.hold_existing(&of, LONG).unwrap().is_some());
 }
 
 #[test]
@@ -207,6 +205,24 @@ fn a_torn_record_is_damaged_not_half_believed() {
 }
 
 #[test]
+fn what_can_never_have_been_is_nothing_to_undo() {
+    let directory = TempDir::new().unwrap();
+    let long = attachment(&"x".repeat(250), "eth0");
+    assert!(store(&directory).hold_any(&long, SHORT).unwrap().is_none());
+    private_file(&directory.path().join("file")).unwrap();
+    let below = Store::new(
+        &directory.path().join("file/x"),
+        &NetworkName::new("net").unwrap(),
+    );
+    assert!(
+        below
+            .hold_any(&attachment("a", "eth0"), SHORT)
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
 fn foreign_files_are_neither_listed_nor_followed() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
@@ -242,5 +258,8 @@ fn trouble_with_the_directory_is_told_by_its_path() {
 fn a_probe_for_writing_leaves_nothing() {
     let directory = TempDir::new().unwrap();
     store(&directory).check_writable().unwrap();
-    assert!(files(&directory.path().join("data")).is_empty());
+    assert!(
+        files(&directory.path().join("data")).is_empty(),
+        "nor an empty directory"
+    );
 }

@@ -1,0 +1,170 @@
+//! Undoes attachments: DEL for one, GC for all that are no longer valid.
+//!
+//! What is on record counts; the configuration of the call is for where there is no record.
+
+use std::path::Path;
+
+use cni::{Attachment, CniArgs, Error, NetResult, ValidAttachment, Verb};
+use serde_json::Value;
+
+use crate::conf::Mode;
+use crate::delegate::{CompleteError, subnets_of};
+use crate::errors::Errors;
+use crate::netns::Identity;
+use crate::state::{Held, Progress, Store};
+use crate::steps::{Known, Member, Run, into_members, members};
+
+impl Run<'_> {
+    pub(crate) fn del(&self, of: &Attachment) -> Result<(), Error> {
+        let held = self.store().hold_any(of, self.conf.delegate_timeout)?;
+        let known = held
+            .as_ref()
+            .map_or(Ok(Known::Nothing), |held| self.load(held))?;
+        let stated = self.stated_result();
+        let (members, recorded) = match &known {
+            Known::Record(record) => (members(record), self.recorded_result(record)),
+            Known::Nothing | Known::Damaged => {
+                (self.members_without_record(stated.as_ref())?, None)
+            }
+        };
+        let mut of = of.clone();
+        if let Known::Record(record) = &known {
+            // A path that leads to another namespace by now: what is in there isn't ours.
+            of.netns = of
+                .netns
+                .filter(|path| Identity::of(path).is_none() || record.is_made_in(path));
+        }
+        let stated = stated.and(self.call.conf.keys().get("prevResult"));
+        let prev_result = stated.or(recorded.as_ref());
+        self.undo(&members, prev_result, &of)
+            .or_else(|error| match &known {
+                // The delegate may have refused that configuration from the start: the ADD failed,
+                // somebody mended it, and going by the old one would fail for ever.
+                Known::Record(record) if record.progress == Progress::Started => {
+                    let mended = self
+                        .members_without_record(None)
+                        .map_err(|_| error.clone())?;
+                    self.undo(&mended, prev_result, &of).map_err(|_| error)
+                }
+                _ => Err(error),
+            })?;
+        held.map_or(Ok(()), Held::remove)?;
+        Ok(())
+    }
+
+    /// What the runtime remembers of the ADD. Nonsense is no reason not to clean up.
+    fn stated_result(&self) -> Option<NetResult> {
+        self.call.conf.prev_result().unwrap_or_else(|error| {
+            self.log.warn(format!("{}: doing without it", error.msg));
+            None
+        })
+    }
+
+    pub(crate) fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
+        let store = self.store();
+        let mut errors = Errors::default();
+        let mut targets = self.members_without_record(None).unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        });
+        for (container, ifname) in store.attachments()? {
+            let is_valid = valid
+                .iter()
+                .any(|v| v.container_id == container.as_str() && v.ifname == ifname.as_str());
+            let of = Attachment {
+                container,
+                ifname,
+                netns: None,
+                args: CniArgs::default(),
+            };
+            if !is_valid {
+                errors.keep(self.collect(&store, &of));
+            } else if let Some(record) = store.peek(&of) {
+                self.add_targets(&mut targets, members(&record));
+            }
+        }
+        for target in &targets {
+            errors.keep(self.execute(Verb::Gc, target, None, None));
+        }
+        errors.into_result()
+    }
+
+    /// Undoes an attachment that is on record and no longer valid.
+    fn collect(&self, store: &Store, of: &Attachment) -> Result<(), Error> {
+        let Some(held) = store.hold_any(of, self.conf.delegate_timeout)? else {
+            return Ok(());
+        };
+        match self.load(&held)? {
+            Known::Nothing => {}
+            Known::Record(record) => {
+                let made = record.attachment(of.container.clone(), of.ifname.clone());
+                let result = self.recorded_result(&record);
+                self.undo(&members(&record), result.as_ref(), &made)?;
+            }
+            Known::Damaged => self.undo(&self.members_without_record(None)?, None, of)?,
+        }
+        held.remove()?;
+        Ok(())
+    }
+
+    /// Adds plugins whose configuration is on record but no longer in the call's own.
+    fn add_targets(&self, targets: &mut Vec<Member>, recorded: Vec<Member>) {
+        for mut member in recorded {
+            // What is said of one pod has no place in a question about all of them.
+            for key in ["runtimeConfig", "args"] {
+                member.conf.remove(key);
+            }
+            let of_call = self.call.conf.keys().iter();
+            member.conf.extend(
+                of_call
+                    .filter(|(key, _)| *key == "cniVersion" || key.starts_with("cni.dev/"))
+                    .map(|(key, value)| (key.clone(), value.clone())),
+            );
+            if !targets.iter().any(|target| target.conf == member.conf) {
+                targets.push(member);
+            }
+        }
+    }
+
+    /// Executes DEL of every member, the last one first, whatever the others say.
+    pub(crate) fn undo(
+        &self,
+        members: &[Member],
+        prev_result: Option<&Value>,
+        of: &Attachment,
+    ) -> Result<(), Error> {
+        let mut errors = Errors::default();
+        for member in members.iter().rev() {
+            errors.keep(self.execute(Verb::Del, member, prev_result, Some(of)));
+        }
+        errors.into_result()
+    }
+
+    /// The members to clean up after when there is no record: as the configuration has them now.
+    ///
+    /// The subnet file may be gone or torn by now. What the runtime remembers of the ADD stands in
+    /// for it; if it remembers nothing, the ADD never came so far as to make something.
+    pub(crate) fn members_without_record(
+        &self,
+        result: Option<&NetResult>,
+    ) -> Result<Vec<Member>, Error> {
+        if matches!(self.conf.mode, Ok(Mode::Native)) {
+            // No ADD in this mode can have made anything yet.
+            return Ok(Vec::new());
+        }
+        let remembered = result.and_then(subnets_of);
+        let load = |file: &Path| match (self.load_subnets(file), &remembered) {
+            (Err(_), Some(subnets)) => Ok(subnets.clone()),
+            (loaded, _) => loaded,
+        };
+        match self.plan_with(&load) {
+            Ok(plan) => Ok(into_members(plan)),
+            Err(error @ CompleteError::Subnets(_)) => {
+                self.log
+                    .note(|| format!("nothing to clean up: {}", error.into_error().msg));
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error.into_error()),
+        }
+    }
+}
