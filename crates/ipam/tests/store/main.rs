@@ -13,5 +13,8 @@ mod failing;
 mod interop;
 mod kill;
 mod killing;
+mod ranges;
+mod reboot;
+mod results;
 mod scene;
 mod takeover;

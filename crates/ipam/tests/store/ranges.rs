@@ -1,0 +1,150 @@
+//! Ranges, range sets and strategies: which address an owner gets.
+
+use std::collections::BTreeSet;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::scene::Plugin::Ours;
+use crate::scene::{Scene, addresses, call, merged, succeeded};
+
+#[rstest]
+#[case::a_subnet(json!({"subnet": "10.1.0.0/24"}), &["10.1.0.2", "10.1.0.3"])]
+#[case::a_start(
+    json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.100"}), &["10.1.0.100", "10.1.0.101"])]
+#[case::an_end_that_is_soon_reached(
+    json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.10"}),
+    &["10.1.0.9", "10.1.0.10"])]
+#[case::a_gateway_in_the_middle(
+    json!({"subnet": "10.1.0.0/24", "gateway": "10.1.0.2"}), &["10.1.0.1", "10.1.0.3"])]
+#[case::both_families(
+    json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]}),
+    &["10.1.0.2 fd00:1::2", "10.1.0.3 fd00:1::3"])]
+#[case::the_subnet_comes_before_the_list(
+    json!({"ranges": [[{"subnet": "fd00:1::/64"}]], "subnet": "10.1.0.0/24"}),
+    &["10.1.0.2 fd00:1::2"])]
+#[case::a_second_range_for_when_the_first_is_full(
+    json!({"ranges": [[{"subnet": "10.1.0.0/30"}, {"subnet": "10.9.0.0/30"}]]}),
+    &["10.1.0.2", "10.9.0.2"])]
+#[case::three_sets_two_of_one_family(
+    json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.2.0.0/24"}],
+        [{"subnet": "fd00::/64"}]]}),
+    &["10.1.0.2 10.2.0.2 fd00::2"])]
+#[case::two_halves_of_one_subnet(
+    json!({"ranges": [
+        [{"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.127"}],
+        [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.128"}]]}),
+    &["10.1.0.2 10.1.0.128", "10.1.0.3 10.1.0.129"])]
+#[case::a_huge_one(json!({"subnet": "10.0.0.0/8"}), &["10.0.0.2", "10.0.0.3"])]
+#[case::the_smallest_of_ipv6(json!({"subnet": "fd00::4/126"}), &["fd00::6", "fd00::7"])]
+fn addresses_come_from_where_they_should(#[case] ipam: Value, #[case] expected: &[&str]) {
+    let scene = Scene::new();
+    let conf = scene.conf(&ipam);
+    for (number, expected) in expected.iter().enumerate() {
+        let given = scene.add(Ours, &format!("c{number}"), &conf);
+        assert_eq!(given.join(" "), *expected);
+    }
+}
+
+#[rstest]
+#[case::of_one_range(json!({"subnet": "10.1.0.0/28"}), 13)]
+#[case::of_two_ranges(
+    json!({"ranges": [[{"subnet": "10.1.0.0/29"}, {"subnet": "10.1.1.0/29"}]]}), 10)]
+#[case::of_a_part(
+    json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.250", "rangeEnd": "10.1.0.255"}), 5)]
+#[case::of_ipv6(json!({"subnet": "fd00::/124"}), 14)]
+fn every_address_is_leased_once_whatever_the_strategy(
+    #[case] ipam: Value,
+    #[case] capacity: usize,
+    #[values("sequential", "random", "dense-pack")] strategy: &str,
+) {
+    let scene = Scene::new();
+    let conf = scene.conf(&merged(&ipam, &json!({"allocation_strategy": strategy})));
+    let given: BTreeSet<_> = (0..capacity)
+        .flat_map(|number| scene.add(Ours, &format!("c{number}"), &conf))
+        .collect();
+    assert_eq!(given.len(), capacity);
+    let message = scene.refused("ADD", "late", &conf, 110);
+    let all = format!("{capacity} of {capacity}");
+    assert!(message.contains(&all), "{message}");
+    let freed = scene.leases_of("c3");
+    scene.del(Ours, "c3", &conf);
+    assert_eq!(BTreeSet::from_iter(scene.add(Ours, "next", &conf)), freed);
+}
+
+#[rstest]
+#[case::the_next("sequential", "10.1.0.5")]
+#[case::unless_told("", "10.1.0.5")]
+#[case::the_lowest("dense-pack", "10.1.0.3")]
+fn after_a_release_the_strategy_decides(#[case] strategy: &str, #[case] expected: &str) {
+    let scene = Scene::new();
+    let mut ipam = json!({"subnet": "10.1.0.0/24"});
+    if !strategy.is_empty() {
+        ipam["allocation_strategy"] = strategy.into();
+    }
+    let conf = scene.conf(&ipam);
+    for who in ["a", "b", "c"] {
+        scene.add(Ours, who, &conf);
+    }
+    scene.del(Ours, "b", &conf);
+    assert_eq!(scene.add(Ours, "d", &conf), [expected]);
+}
+
+#[rstest]
+fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64")] subnet: &str) {
+    let scene = Scene::new();
+    let conf = scene.conf(&json!({"subnet": subnet, "allocation_strategy": "random"}));
+    let given: Vec<_> = (0..12)
+        .flat_map(|number| scene.add(Ours, &format!("c{number}"), &conf))
+        .collect();
+    let mut sorted = given.clone();
+    sorted.sort();
+    assert_ne!(sorted, given, "one in 479 million: run it again");
+    sorted.dedup();
+    assert_eq!(sorted.len(), 12);
+}
+
+/// The four ways of asking for an address.
+#[rstest]
+#[case::in_cni_args("IgnoreUnknown=1;IP=10.1.0.50", json!({}), &["10.1.0.50", "fd00::2"])]
+#[case::two_in_cni_args("IP=fd00::50,10.1.0.50", json!({}), &["10.1.0.50", "fd00::50"])]
+#[case::in_args("", json!({"args": {"cni": {"ips": ["10.1.0.50"]}}}), &["10.1.0.50", "fd00::2"])]
+#[case::by_the_runtime("", json!({"runtimeConfig": {"ips": ["fd00::50", "10.1.0.50"]}}),
+    &["10.1.0.50", "fd00::50"])]
+#[case::with_a_length("", json!({"runtimeConfig": {"ips": ["10.1.0.50/24", "fd00::50/64"]}}),
+    &["10.1.0.50", "fd00::50"])]
+#[case::each_in_its_way("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["fd00::50"]}}),
+    &["10.1.0.50", "fd00::50"])]
+#[case::the_same_twice("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["10.1.0.50"]}}),
+    &["10.1.0.50", "fd00::2"])]
+#[case::ranges_of_the_runtime(
+    "", json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.7.0.0/24"}]]}}),
+    &["10.7.0.2", "10.1.0.2", "fd00::2"])]
+#[case::an_address_in_a_range_of_the_runtime(
+    "IP=10.7.0.9", json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.7.0.0/24"}]]}}),
+    &["10.7.0.9", "10.1.0.2", "fd00::2"])]
+fn what_is_asked_for_is_given(#[case] args: &str, #[case] more: Value, #[case] expected: &[&str]) {
+    let scene = Scene::new();
+    let conf = merged(&scene.subnets(&["10.1.0.0/24", "fd00::/64"]), &more);
+    let mut add = call("ADD", "a", &conf);
+    if !args.is_empty() {
+        add = add.args(args);
+    }
+    let result = succeeded(&scene.run(Ours, &add));
+    assert_eq!(addresses(&result), expected);
+    assert_eq!(scene.leases_of("a").len(), expected.len());
+    scene.del(Ours, "a", &conf);
+    assert!(scene.leases().is_empty());
+}
+
+#[test]
+fn what_was_asked_for_can_be_had_again_after_its_release() {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/24"]);
+    for number in 0..3 {
+        let who = format!("c{number}");
+        let add = call("ADD", &who, &conf).args("IP=10.1.0.9");
+        assert_eq!(addresses(&succeeded(&scene.run(Ours, &add))), ["10.1.0.9"]);
+        scene.del(Ours, &who, &conf);
+    }
+}

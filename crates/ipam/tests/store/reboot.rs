@@ -1,0 +1,248 @@
+//! Another boot: what was leased in an earlier one is void, what is of this one lives.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use lab::Netns;
+use rstest::rstest;
+
+use crate::killing::{after_changes, in_store, kill_at, moments};
+use crate::scene::Plugin::{HostLocal, Ours};
+use crate::scene::{Scene, addresses, call, done, succeeded};
+
+const DUAL_STACK: &[&str] = &["10.1.0.0/29", "fd00::/125"];
+
+/// What the kernel of the node says about itself from now on.
+fn reboot(scene: &Scene, id: &str, uptime: &str) {
+    let fakes = [
+        ("/proc/sys/kernel/random/boot_id", id),
+        ("/proc/uptime", uptime),
+    ];
+    for (path, text) in fakes {
+        let fake = format!("/run/fake/{id}{}", path.replace('/', "-"));
+        scene.node.write(&fake, format!("{text}\n")).unwrap();
+        scene.node.run(["mount", "--bind", &fake, path]).unwrap();
+    }
+}
+
+/// A moment ago, by a clock that nobody has set.
+const JUST_NOW: &str = "5.00 3.00";
+
+fn set_time(scene: &Scene, address: &str, time: SystemTime) {
+    let file = File::options().write(true).open(scene.file(address));
+    file.unwrap().set_modified(time).unwrap();
+}
+
+fn an_hour_ago() -> SystemTime {
+    SystemTime::now() - Duration::from_hours(1)
+}
+
+#[test]
+fn every_lease_is_void_after_a_reboot_and_nothing_piles_up() {
+    let scene = Scene::new();
+    let conf = scene.subnets(DUAL_STACK);
+    let mut counts = BTreeSet::new();
+    for boot in 0..6 {
+        reboot(&scene, &format!("boot-{boot}"), JUST_NOW);
+        for number in 0..5 {
+            scene.add(Ours, &format!("b{boot}c{number}"), &conf);
+        }
+        scene.refused("ADD", "late", &conf, 110);
+        assert_eq!(scene.leases().len(), 10);
+        counts.insert(scene.files().len());
+    }
+    assert_eq!(counts.len(), 1, "files pile up: {counts:?}");
+}
+
+#[rstest]
+#[case::in_its_place(&["IgnoreUnknown=1;IP=10.1.0.2"], "10.1.0.2")]
+#[case::elsewhere(&[], "10.1.0.3")]
+fn a_late_del_frees_nobody_elses_address(#[case] args: &[&str], #[case] given: &str) {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/29"]);
+    scene.add(Ours, "old", &conf);
+    reboot(&scene, "second", JUST_NOW);
+    let mut add = call("ADD", "new", &conf);
+    if let [args] = args {
+        add = add.args(args);
+    }
+    assert_eq!(addresses(&succeeded(&scene.run(Ours, &add))), [given]);
+    for by in [Ours, HostLocal] {
+        scene.del(by, "old", &conf);
+        assert_eq!(scene.leases_of("new"), BTreeSet::from([given.into()]));
+        assert_eq!(scene.leases().len(), 1);
+    }
+    done(&scene.ask(Ours, "CHECK", "new", &conf));
+}
+
+#[test]
+fn a_late_del_as_the_first_call_after_a_reboot_works() {
+    let scene = Scene::new();
+    let conf = scene.subnets(DUAL_STACK);
+    scene.add(Ours, "old", &conf);
+    scene.add(Ours, "older", &conf);
+    reboot(&scene, "second", JUST_NOW);
+    scene.del(Ours, "old", &conf);
+    assert!(scene.leases().is_empty());
+    let message = scene.refused("CHECK", "older", &conf, 112);
+    assert!(message.contains("older"), "{message}");
+}
+
+#[test]
+fn what_host_local_leases_after_the_reboot_lives() {
+    let scene = Scene::new();
+    let conf = scene.subnets(DUAL_STACK);
+    for who in ["a", "b"] {
+        scene.add(Ours, who, &conf);
+    }
+    reboot(&scene, "second", JUST_NOW);
+    let theirs = scene.add(HostLocal, "h", &conf);
+    let ours = scene.add(Ours, "c", &conf);
+    assert_eq!(scene.leases_of("h"), BTreeSet::from_iter(theirs));
+    assert_eq!(scene.leases_of("c"), BTreeSet::from_iter(ours));
+    assert_eq!(scene.leases().len(), 4, "what a and b had is void");
+    done(&scene.ask(Ours, "CHECK", "h", &conf));
+}
+
+/// When host-local leased something: before or after we have looked into the store again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Seen {
+    Yes,
+    No,
+}
+
+#[rstest]
+fn what_host_local_leased_before_the_reboot_is_void(#[values(Seen::Yes, Seen::No)] seen: Seen) {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/29"]);
+    scene.add(Ours, "a", &conf);
+    scene.add(HostLocal, "h", &conf);
+    set_time(&scene, "10.1.0.3", an_hour_ago());
+    if seen == Seen::Yes {
+        done(&scene.ask(Ours, "STATUS", "", &conf));
+    }
+    reboot(&scene, "second", JUST_NOW);
+    scene.add(Ours, "c", &conf);
+    assert_eq!(scene.leases().len(), 1, "{:?}", scene.leases());
+}
+
+#[test]
+fn a_store_that_has_never_known_a_boot_is_adopted_as_living() {
+    let scene = Scene::new();
+    let conf = scene.subnets(DUAL_STACK);
+    reboot(&scene, "first", JUST_NOW);
+    let given = scene.add(HostLocal, "h", &conf);
+    for address in &given {
+        set_time(&scene, address, an_hour_ago());
+    }
+    scene.add(Ours, "a", &conf);
+    assert_eq!(scene.leases_of("h"), BTreeSet::from_iter(given));
+    // From now on its boot is known.
+    reboot(&scene, "second", JUST_NOW);
+    done(&scene.ask(Ours, "STATUS", "", &conf));
+    assert!(scene.leases().is_empty());
+}
+
+/// Why the age of a lease can't be told.
+#[rstest]
+#[case::its_time_is_in_the_future("5.00 3.00", 3600)]
+#[case::its_time_is_about_that_of_the_boot("5.00 3.00", -1)]
+#[case::the_clock_was_set_back("7200.00 100.00", -3600)]
+#[case::nobody_knows_when_the_boot_was("nobody knows", -3600)]
+#[case::the_boot_was_before_time_began("99999999999999.0 1.0", -3600)]
+fn in_doubt_a_lease_lives(#[case] uptime: &str, #[case] seconds: i64) {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/29"]);
+    scene.add(Ours, "a", &conf);
+    reboot(&scene, "second", uptime);
+    scene.add(HostLocal, "h", &conf);
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    let now = SystemTime::now();
+    let time = if seconds < 0 {
+        now - distance
+    } else {
+        now + distance
+    };
+    set_time(&scene, "10.1.0.3", time);
+    scene.add(Ours, "b", &conf);
+    let living = BTreeSet::from(["10.1.0.3".into()]);
+    assert_eq!(scene.leases_of("h"), living);
+    assert!(scene.leases_of("a").is_empty(), "of a, it is known");
+}
+
+#[test]
+fn a_clock_that_was_set_forward_since_the_boot_voids_nothing() {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/29"]);
+    scene.add(Ours, "a", &conf);
+    // Up for half a minute, and a lease of two minutes ago: only the birth of the file system in
+    // memory tells that the clock is not to be trusted. Here there is none to ask.
+    reboot(&scene, "second", "30.00 10.00");
+    scene.add(HostLocal, "h", &conf);
+    set_time(
+        &scene,
+        "10.1.0.3",
+        SystemTime::now() - Duration::from_mins(2),
+    );
+    let plain = tempfile::TempDir::new().unwrap();
+    for place in ["/run", "/dev/shm"] {
+        let plain = plain.path().to_str().unwrap();
+        scene.node.run(["mount", "--bind", plain, place]).unwrap();
+    }
+    scene.add(Ours, "b", &conf);
+    assert_eq!(scene.leases_of("h").len(), 1);
+}
+
+#[rstest]
+#[case::the_stamp("lock")]
+#[case::the_stamp_and_a_record(".headcni/owners/new@eth0")]
+fn a_power_cut_that_empties_files_voids_no_living_lease(#[case] emptied: &str) {
+    let scene = Scene::new();
+    let conf = scene.subnets(DUAL_STACK);
+    scene.add(Ours, "old", &conf);
+    reboot(&scene, "second", JUST_NOW);
+    let given = scene.add(Ours, "new", &conf);
+    for name in ["lock", emptied] {
+        File::create(scene.file(name)).unwrap();
+    }
+    let next = scene.add(Ours, "next", &conf);
+    assert_eq!(scene.leases_of("new"), BTreeSet::from_iter(given));
+    assert_eq!(scene.leases_of("next"), BTreeSet::from_iter(next));
+    scene.del(Ours, "new", &conf);
+    assert!(scene.leases_of("new").is_empty());
+}
+
+#[rstest]
+fn a_call_that_a_reboot_cut_short_leaves_nothing(#[values("ADD", "DEL")] verb: &str) {
+    let scene = Scene::new();
+    let conf = scene.subnets(DUAL_STACK);
+    reboot(&scene, "first", JUST_NOW);
+    scene.add(Ours, "x", &conf);
+    scene.add(Ours, "k", &conf);
+    let cut = call(verb, "k", &conf);
+    if verb == "ADD" {
+        scene.del(Ours, "k", &conf);
+    }
+    let moments = after_changes(in_store(&scene, moments(&scene, &cut)));
+    let first = scene
+        .node
+        .path("/run/fake/first-proc-sys-kernel-random-boot_id");
+    for (number, moment) in moments.iter().enumerate() {
+        scene.del(Ours, "k", &conf);
+        if verb == "DEL" {
+            scene.add(Ours, "k", &conf);
+        }
+        kill_at(&scene, &cut, moment);
+        // Another boot: the same file, so that there is no pile of mounts.
+        let id = format!("boot-{number}\n");
+        File::create(&first)
+            .unwrap()
+            .write_all(id.as_bytes())
+            .unwrap();
+        let given = scene.add(Ours, "x", &conf);
+        assert_eq!(scene.leases_of("x"), BTreeSet::from_iter(given));
+        assert_eq!(scene.leases().len(), 2, "{moment:?}: {:?}", scene.leases());
+    }
+}
