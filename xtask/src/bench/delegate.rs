@@ -38,16 +38,22 @@ impl Way {
         }
     }
 
-    fn attach_and_detach(&mut self, pod: &Pod, container: &str) -> Result<()> {
-        let call = Call {
+    fn call<'a>(&'a self, pod: &'a Pod, container: &'a str) -> Call<'a> {
+        Call {
             program: &self.program,
             config: &self.config,
             container,
             pod,
-        };
+        }
+    }
+
+    fn attach_and_detach(&mut self, pod: &Pod, container: &str) -> Result<()> {
+        let call = self.call(pod, container);
         let failed = || format!("{} on {container}", self.name);
-        self.add.push(call.cost("ADD").with_context(failed)?);
-        self.del.push(call.cost("DEL").with_context(failed)?);
+        let add = call.cost("ADD").with_context(failed)?;
+        let del = call.cost("DEL").with_context(failed)?;
+        self.add.push(add);
+        self.del.push(del);
         Ok(())
     }
 }
@@ -94,6 +100,11 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     let pods = (0..PODS)
         .map(|nth| Pod::make(nth, &search))
         .collect::<Result<Vec<_>>>()?;
+    // Nodes have pods: the first one to come and the last one to go cost more than others.
+    for (nth, way) in [&direct, &headcni].into_iter().enumerate() {
+        let pod = Pod::make(PODS + nth, &search)?;
+        way.call(&pod, "staying").wall("ADD")?;
+    }
     let mut version = Vec::new();
 
     for nth in 0..WARM_UP + iterations {
@@ -107,16 +118,7 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
         for way in order {
             way.attach_and_detach(pod, &container)?;
         }
-        let (program, config) = (&headcni.program, &headcni.config);
-        version.push(
-            Call {
-                program,
-                config,
-                container: &container,
-                pod,
-            }
-            .cost("VERSION")?,
-        );
+        version.push(headcni.call(pod, &container).cost("VERSION")?);
     }
 
     let counted = |costs: &[Cost]| costs[WARM_UP..].to_vec();
