@@ -11,7 +11,7 @@ use crate::conf::Mode;
 use crate::delegate::{CompleteError, subnets_of};
 use crate::errors::Errors;
 use crate::netns::Identity;
-use crate::state::{Held, Progress, Store};
+use crate::state::{Held, Store};
 use crate::steps::{Known, Member, Run, into_members, members};
 
 impl Run<'_> {
@@ -36,20 +36,33 @@ impl Run<'_> {
         }
         let stated = stated.and(self.call.conf.keys().get("prevResult"));
         let prev_result = stated.or(recorded.as_ref());
-        self.undo(&members, prev_result, &of)
-            .or_else(|error| match &known {
-                // The delegate may have refused that configuration from the start: the ADD failed,
-                // somebody mended it, and going by the old one would fail for ever.
-                Known::Record(record) if record.progress == Progress::Started => {
-                    let mended = self
-                        .members_without_record(None)
-                        .map_err(|_| error.clone())?;
-                    self.undo(&mended, prev_result, &of).map_err(|_| error)
-                }
-                _ => Err(error),
-            })?;
+        match self.undo(&members, prev_result, &of) {
+            Err(error) if known.is_unfinished() => {
+                self.undo_mended(error, &members, prev_result, &of)?;
+            }
+            outcome => outcome?,
+        }
         held.map_or(Ok(()), Held::remove)?;
         Ok(())
+    }
+
+    /// Undoes a failed ADD by the configuration of this call, where that is another one.
+    ///
+    /// A delegate that refused its configuration from the start refuses it on DEL too. Somebody has
+    /// mended it since, and going by the old one would fail for ever.
+    fn undo_mended(
+        &self,
+        error: Error,
+        recorded: &[Member],
+        prev_result: Option<&Value>,
+        of: &Attachment,
+    ) -> Result<(), Error> {
+        match self.members_without_record(None) {
+            Ok(mended) if mended != recorded => {
+                self.undo(&mended, prev_result, of).map_err(|_| error)
+            }
+            _ => Err(error),
+        }
     }
 
     /// What the runtime remembers of the ADD. Nonsense is no reason not to clean up.

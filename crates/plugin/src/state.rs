@@ -278,6 +278,9 @@ impl Held {
                 .map(Some)
                 .map_err(|_| StateError::Damaged { path }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(_) if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) => {
+                Err(StateError::Damaged { path })
+            }
             Err(error) => Err(io_error("read", &path)(error)),
         }
     }

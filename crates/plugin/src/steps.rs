@@ -31,7 +31,15 @@ pub(crate) enum Known {
     Damaged,
 }
 
+impl Known {
+    /// Whether it is of an ADD that did not come to its end.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        matches!(self, Self::Record(record) if record.progress == Progress::Started)
+    }
+}
+
 /// A plugin with the configuration that it is executed with.
+#[derive(PartialEq)]
 pub(crate) struct Member {
     pub(crate) kind: PluginType,
     pub(crate) conf: Map<String, Value>,
@@ -189,27 +197,40 @@ impl Run<'_> {
         let known = held
             .as_ref()
             .map_or(Ok(Known::Nothing), |held| self.load(held))?;
-        let members = match &known {
-            Known::Record(record) if record.progress == Progress::Started => {
-                return Err(Error::new(
-                    code::TRY_AGAIN_LATER,
-                    format!(
-                        "the ADD of container {} did not come to its end",
-                        of.container
-                    ),
-                ));
+        let outcome = self.check_known(&known, prev_result, of);
+        match (known, held) {
+            // A lock without a record is of no use to anybody.
+            (Known::Nothing, Some(held)) => {
+                held.remove()?;
+                outcome
             }
+            _ => outcome,
+        }
+    }
+
+    fn check_known(
+        &self,
+        known: &Known,
+        prev_result: &Value,
+        of: &Attachment,
+    ) -> Result<(), Error> {
+        if known.is_unfinished() {
+            return Err(Error::new(
+                code::TRY_AGAIN_LATER,
+                format!(
+                    "the ADD of container {} did not come to its end",
+                    of.container
+                ),
+            ));
+        }
+        let members = match known {
             Known::Record(record) => members(record),
             Known::Nothing | Known::Damaged => self.planned().map_err(CompleteError::into_error)?,
         };
         for member in &members {
             self.execute(Verb::Check, member, Some(prev_result), Some(of))?;
         }
-        match (known, held) {
-            // A lock without a record is of no use to anybody.
-            (Known::Nothing, Some(held)) => Ok(held.remove()?),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     pub(crate) fn status(&self) -> Result<(), Error> {

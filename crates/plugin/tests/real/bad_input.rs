@@ -107,7 +107,7 @@ fn keys_of_the_protocol(#[case] more: Value, #[case] code: u64, #[case] words: &
 #[case(json!({"delegate": {"name": "other"}}), &["delegate.name", "other", "net"])]
 #[case(json!({"delegate": {"cniVersion": "0.4.0"}}), &["delegate.cniVersion", "0.4.0", "1.1.0"])]
 #[case(json!({"delegate": {"mtu": 1400}, "mtu": 1300}), &["mtu 1300", "delegate.mtu 1400"])]
-#[case(json!({"delegate": {"ipam": {"type": "a"}}, "ipam": {"type": "b"}}), &["delegate.ipam", "\"a\"", "\"b\""])]
+#[case(json!({"delegate": {"ipam": {"type": "a"}}, "ipam": {"type": "b"}}), &["ipam contradicts delegate.ipam"])]
 #[case(json!({"ipam": {"type": "../host-local"}}), &["ipam.type", "../host-local"])]
 #[case(json!({"ipam": {"type": 1}}), &["ipam.type", "1"])]
 #[case(json!({"ipam": []}), &["ipam", "[]"])]

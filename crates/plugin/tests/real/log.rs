@@ -131,10 +131,10 @@ fn klog_sends_the_line_to_stderr() {
 #[test]
 fn a_log_that_cannot_be_written_fails_no_call() {
     let node = node();
-    let conf = delegating("1.1.0", json!({"log_file": "/proc/nowhere/log"}));
+    let conf = delegating("1.1.0", json!({"log_file": "/etc/hostname/log"}));
     let outcome = run(&node, &call("STATUS", &conf));
     outcome.ok().unwrap();
-    assert!(outcome.stderr.contains("/proc/nowhere/log"), "{outcome:?}");
+    assert!(outcome.stderr.contains("/etc/hostname/log"), "{outcome:?}");
 }
 
 /// A call with secrets wherever a secret can be.
