@@ -10,7 +10,7 @@ use lab::{Call, Outcome, eventually};
 use serde_json::{Value, json};
 
 use crate::scene::Plugin::{HostLocal, Ours};
-use crate::scene::{Plugin, Scene, addresses, call, merged, refused, succeeded};
+use crate::scene::{NETWORK, Plugin, Scene, addresses, call, merged, refused, succeeded};
 
 /// How long the slowest machine may take to start a thousand processes.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -160,11 +160,9 @@ fn whoever_waits_too_long_is_told_to_try_again() {
     for verb in ["ADD", "DEL", "CHECK"] {
         let outcome = scene.ask(Ours, verb, "a", &hurried(&conf, 0.2));
         let message = refused(&outcome, 11);
-        for word in [scene.file("").to_str().unwrap(), "0.2 s"] {
-            assert!(
-                message.contains(word.trim_end_matches('/')),
-                "{verb}: {message}"
-            );
+        let store = scene.data_dir().join(NETWORK);
+        for word in [store.to_str().unwrap(), "0.2 s"] {
+            assert!(message.contains(word), "{verb}: {message}");
         }
         assert!(outcome.elapsed >= Duration::from_millis(200), "{outcome:?}");
         assert!(outcome.elapsed < Duration::from_secs(15), "{outcome:?}");

@@ -8,13 +8,20 @@
     reason = "whatever fails outside the code under test shall end the test"
 )]
 
+mod bad_input;
+mod callers;
 mod crowd;
+mod disk;
 mod failing;
+mod foreign;
+mod index;
 mod interop;
 mod kill;
 mod killing;
+mod log;
 mod ranges;
 mod reboot;
 mod results;
 mod scene;
 mod takeover;
+mod verbs;

@@ -53,9 +53,9 @@ impl Scene {
         self.dir.path()
     }
 
-    /// A file of the store.
+    /// A file of the store, as the node has it: it may have mounted something there.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(NETWORK).join(name)
+        self.node.path(self.dir.path().join(NETWORK)).join(name)
     }
 
     /// A configuration with these keys of `ipam` in the scene's data directory.
@@ -123,7 +123,7 @@ impl Scene {
     /// Every file below the data directory with its contents, and every directory.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         let mut files = BTreeMap::new();
-        list(self.data_dir(), &mut files);
+        list(&self.node.path(self.data_dir()), &mut files);
         files
     }
 

@@ -1,0 +1,115 @@
+//! As plugins call it: the real bridge, alone and below headcni, and cnitool above it.
+
+use lab::{Netns, Node, Pod, tools};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, merged};
+
+fn cni_path() -> String {
+    let dirs = [tools::headcni_bin_dir(), tools::cni_plugin_dir()];
+    dirs.map(|dir| dir.display().to_string()).join(":")
+}
+
+/// Does a verb with cnitool for a pod, with this configuration on the node.
+#[track_caller]
+fn cnitool(verb: &str, pod: &Pod) -> Option<Value> {
+    let tool = pod
+        .node()
+        .cnitool("/etc/cni/net.d", verb, "net", pod.netns_path());
+    let outcome = tool.path(cni_path()).run().unwrap();
+    outcome.ok().unwrap();
+    outcome.json
+}
+
+fn install(node: &Node, plugin: &Value) {
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [plugin]});
+    let path = "/etc/cni/net.d/10-net.conflist";
+    node.write(path, list.to_string()).unwrap();
+}
+
+/// The addresses of a pod's `eth0`, but for those that the kernel makes.
+fn addresses_of(pod: &Pod) -> Vec<String> {
+    let addresses = pod.addresses().unwrap().into_iter();
+    addresses
+        .filter(|address| address.dev == "eth0" && !address.cidr.starts_with("fe80"))
+        .map(|address| address.cidr)
+        .collect()
+}
+
+#[test]
+fn the_real_bridge_adds_checks_and_deletes_with_it() {
+    let scene = Scene::new();
+    let (a, b) = (scene.node.pod("a").unwrap(), scene.node.pod("b").unwrap());
+    let ipam = &scene.subnets(&["10.1.0.0/24", "fd00::/64"])["ipam"];
+    let routes = json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    install(
+        &scene.node,
+        &json!({"type": "bridge", "bridge": "br0", "isGateway": true,
+            "ipam": merged(ipam, &routes)}),
+    );
+    for pod in [&a, &b] {
+        cnitool("add", pod).unwrap();
+        cnitool("check", pod);
+    }
+    assert_eq!(addresses_of(&a), ["10.1.0.2/24", "fd00::2/64"]);
+    assert_eq!(addresses_of(&b), ["10.1.0.3/24", "fd00::3/64"]);
+    a.ping("10.1.0.3").unwrap();
+    a.ping("10.1.0.1").unwrap();
+    cnitool("status", &a);
+    for pod in [&a, &b] {
+        cnitool("del", pod);
+    }
+    assert!(scene.leases().is_empty());
+}
+
+#[test]
+fn headcni_delegates_to_bridge_and_that_to_it() {
+    let scene = Scene::new();
+    let pod = scene.node.pod("a").unwrap();
+    let subnet_env = "HEADCNI_NETWORK=10.244.0.0/16\nHEADCNI_SUBNET=10.244.7.0/24\n\
+                      HEADCNI_MTU=1380\nHEADCNI_IPMASQ=false\n";
+    scene
+        .node
+        .write("/run/headcni/subnet.env", subnet_env)
+        .unwrap();
+    let ipam = json!({"type": "headcni-ipam", "dataDir": scene.data_dir()});
+    install(
+        &scene.node,
+        &json!({"type": "headcni",
+            "delegate": {"type": "bridge", "bridge": "cni0", "ipam": ipam}}),
+    );
+    cnitool("add", &pod).unwrap();
+    assert_eq!(addresses_of(&pod), ["10.244.7.2/24"]);
+    cnitool("check", &pod);
+    pod.ping("10.244.7.1").unwrap();
+    assert_eq!(scene.leases().len(), 1);
+    // The sandbox dies before DEL.
+    pod.delete().unwrap();
+    cnitool("del", &pod);
+    assert!(scene.leases().is_empty());
+}
+
+#[test]
+fn a_node_moves_from_host_local_to_it_and_back_under_running_pods() {
+    let scene = Scene::new();
+    let kind = |name: &str| {
+        let ipam = &scene.subnets(&["10.1.0.0/24"])["ipam"];
+        let ipam = merged(ipam, &json!({"type": name}));
+        json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam})
+    };
+    let pods = ["a", "b", "c"].map(|name| scene.node.pod(name).unwrap());
+    for (pod, name) in pods
+        .iter()
+        .zip(["host-local", "headcni-ipam", "host-local"])
+    {
+        install(&scene.node, &kind(name));
+        cnitool("add", pod).unwrap();
+    }
+    let given: Vec<_> = pods.iter().flat_map(addresses_of).collect();
+    assert_eq!(given, ["10.1.0.2/24", "10.1.0.3/24", "10.1.0.4/24"]);
+    install(&scene.node, &kind("headcni-ipam"));
+    for pod in &pods {
+        cnitool("del", pod);
+    }
+    assert!(scene.leases().is_empty());
+}
