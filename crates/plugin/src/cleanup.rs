@@ -20,15 +20,24 @@ impl Run<'_> {
         let known = held
             .as_ref()
             .map_or(Ok(Known::Nothing), |held| self.load(held))?;
+        let outcome = self.undo_known(&known, of);
+        // What is on record is kept for as long as anything real remains.
+        if outcome.is_ok() || matches!(known, Known::Nothing) {
+            held.map_or(Ok(()), Held::remove)?;
+        }
+        outcome
+    }
+
+    fn undo_known(&self, known: &Known, of: &Attachment) -> Result<(), Error> {
         let stated = self.stated_result();
-        let (members, recorded) = match &known {
+        let (members, recorded) = match known {
             Known::Record(record) => (members(record), self.recorded_result(record)),
             Known::Nothing | Known::Damaged => {
                 (self.members_without_record(stated.as_ref())?, None)
             }
         };
         let mut of = of.clone();
-        if let Known::Record(record) = &known {
+        if let Known::Record(record) = known {
             // A path that leads to another namespace by now: what is in there isn't ours.
             of.netns = of
                 .netns
@@ -38,12 +47,10 @@ impl Run<'_> {
         let prev_result = stated.or(recorded.as_ref());
         match self.undo(&members, prev_result, &of) {
             Err(error) if known.is_unfinished() => {
-                self.undo_mended(error, &members, prev_result, &of)?;
+                self.undo_mended(error, &members, prev_result, &of)
             }
-            outcome => outcome?,
+            outcome => outcome,
         }
-        held.map_or(Ok(()), Held::remove)?;
-        Ok(())
     }
 
     /// Undoes a failed ADD by the configuration of this call, where that is another one.

@@ -184,3 +184,13 @@ fn an_add_after_a_damaged_record_works() {
         scene.node.assert_unchanged(&before);
     }
 }
+
+#[test]
+fn a_del_that_cannot_be_leaves_nothing_of_its_own() {
+    let scene = Scene::used();
+    let pod = scene.pod("p");
+    let before = scene.snapshot();
+    let conf = chain(&[json!({ "type": "not-there" })]);
+    scene.refused("DEL", &conf, &pod, 7);
+    scene.node.assert_unchanged(&before);
+}
