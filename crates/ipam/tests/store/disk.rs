@@ -158,21 +158,3 @@ fn a_data_directory_that_is_a_file_is_refused_by_name() {
     // There never was a lease there.
     scene.del(Ours, "a", &conf);
 }
-
-#[test]
-fn where_files_need_a_name_from_the_start_leases_are_made_all_the_same() {
-    use crate::killing::{fail_at, in_store, moments};
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/29"]);
-    scene.add(Ours, "x", &conf);
-    let add = crate::scene::call("ADD", "a", &conf);
-    let all = in_store(&scene, moments(&scene, &add));
-    for (part, errno) in [("O_TMPFILE", "EOPNOTSUPP"), ("AT_EMPTY_PATH", "ENOENT")] {
-        scene.del(Ours, "a", &conf);
-        let moment = all.iter().find(|moment| moment.line.contains(part));
-        done(&fail_at(&scene, &add, moment.unwrap(), errno));
-        assert_eq!(scene.leases_of("a").len(), 1, "without {part}");
-        let is_temporary = |path: &&std::path::PathBuf| path.to_string_lossy().contains("new.");
-        assert!(!scene.files().keys().any(|path| is_temporary(&path)));
-    }
-}

@@ -20,7 +20,15 @@ pub(crate) struct Moment {
 
 /// Runs a call of our plugin, whatever comes of it, and returns every system call that it made.
 pub(crate) fn moments(scene: &Scene, call: &Call) -> Vec<Moment> {
-    let strace = ["strace", "-qq", "-s", "200", "-o", TRACE];
+    moments_with(scene, call, None)
+}
+
+/// The same, while something else happens.
+pub(crate) fn moments_with(scene: &Scene, call: &Call, injection: Option<&str>) -> Vec<Moment> {
+    let mut strace = vec!["strace", "-qq", "-s", "200", "-o", TRACE];
+    if let Some(injection) = injection {
+        strace.extend(["-e", "trace=all", "-e", injection]);
+    }
     scene.run(Plugin::Ours, &call.clone().under(strace));
     let trace = scene.node.read(TRACE).unwrap();
     scene.node.run(["rm", TRACE]).unwrap();
@@ -95,8 +103,21 @@ pub(crate) fn fail_at(scene: &Scene, call: &Call, moment: &Moment, errno: &str) 
 }
 
 fn injected(call: &Call, moment: &Moment, what: &str) -> Call {
-    let Moment { name, nth, .. } = moment;
-    let inject = format!("inject={name}:{what}:when={nth}");
-    call.clone()
-        .under(["strace", "-qq", "-o", "/dev/null", "-e", &inject])
+    under(call, &[moment.inject(what)])
+}
+
+impl Moment {
+    /// What strace is to be told so that this happens at the moment.
+    pub(crate) fn inject(&self, what: &str) -> String {
+        format!("inject={}:{what}:when={}", self.name, self.nth)
+    }
+}
+
+/// The call under strace, with all of this to happen.
+pub(crate) fn under(call: &Call, injections: &[String]) -> Call {
+    let mut line = vec!["strace", "-qq", "-o", "/dev/null"];
+    for injection in injections {
+        line.extend(["-e", injection]);
+    }
+    call.clone().under(line)
 }

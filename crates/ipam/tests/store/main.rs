@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod callers;
+mod cost;
 mod crowd;
 mod disk;
 mod failing;
@@ -19,6 +20,7 @@ mod interop;
 mod kill;
 mod killing;
 mod log;
+mod named;
 mod ranges;
 mod reboot;
 mod results;
