@@ -9,18 +9,24 @@ use crate::scene::{Scene, call, done};
 
 /// Whether an error there is one that a disk can give.
 fn is_of_store(moment: &Moment) -> bool {
+    // Each by its names on all architectures.
     let fail = [
         "open",
+        "openat",
         "read",
         "pread64",
         "write",
         "pwrite64",
         "linkat",
         "rename",
+        "renameat",
         "unlink",
+        "unlinkat",
         "utimensat",
         "stat",
         "fstat",
+        "newfstatat",
+        "statx",
         "getdents64",
     ];
     // The answer itself is none of the store's business: by then the work is done.

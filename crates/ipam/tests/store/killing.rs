@@ -64,15 +64,18 @@ pub(crate) fn in_store(scene: &Scene, moments: Vec<Moment>) -> Vec<Moment> {
 /// between, a process that dies leaves the same files.
 pub(crate) fn after_changes(moments: Vec<Moment>) -> Vec<Moment> {
     let is_change = |moment: &Moment| {
+        // Each by its names on all architectures.
         let names = [
             "write",
             "pwrite64",
             "linkat",
             "rename",
+            "renameat",
             "unlink",
+            "unlinkat",
             "utimensat",
             "mkdir",
-            "ftruncate",
+            "mkdirat",
         ];
         names.contains(&moment.name.as_str()) || moment.line.contains("O_CREAT")
     };

@@ -90,8 +90,9 @@ fn klog_sends_the_line_to_stderr_and_never_to_stdout() {
 #[test]
 fn a_log_that_cannot_be_written_fails_no_call() {
     let scene = Scene::new();
-    let conf = logging(&scene, &json!({"log_file": "/proc/nowhere/log"}));
+    scene.node.write("/run/file", "").unwrap();
+    let conf = logging(&scene, &json!({"log_file": "/run/file/log"}));
     let outcome = scene.ask(Ours, "ADD", "a", &conf);
     succeeded(&outcome);
-    assert!(outcome.stderr.contains("/proc/nowhere/log"), "{outcome:?}");
+    assert!(outcome.stderr.contains("/run/file/log"), "{outcome:?}");
 }
