@@ -42,8 +42,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What `log_file`, `log_level` and klog's variables say.
-    pub fn parse(keys: Keys<'_>, env: &Env) -> Result<Self, Error> {
+    /// What `log_file`, `log_level` and klog's variables say; nonsense stops no clean-up.
+    pub fn of_call(call: &Call) -> Result<Self, Error> {
+        match Self::parse(Keys::new(call.conf.keys(), ""), &call.env) {
+            Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => Ok(Self::default()),
+            parsed => parsed,
+        }
+    }
+
+    fn parse(keys: Keys<'_>, env: &Env) -> Result<Self, Error> {
         let level = match keys.text("log_level")? {
             None | Some("info") => Level::Info,
             Some("error") => Level::Error,
@@ -57,7 +64,7 @@ impl Settings {
             file.is_absolute() && !file.starts_with("/dev") && !file.starts_with("/proc")
         };
         if file.as_ref().is_some_and(|file| !is_usable(file)) {
-            return Err(keys.wrong("log_file", "an absolute path, and no device"));
+            return Err(keys.wrong("log_file", "an absolute path, not of a device,"));
         }
         // As klog has it: 4 is where Kubernetes programs begin to tell details.
         let verbosity = env
@@ -207,7 +214,10 @@ impl<'a> CallLog<'a> {
             line.level = Level::Error;
             line.outcome = "error";
             line.code = Some(error.code);
-            line.error = error.to_string();
+            line.error.clone_from(&error.msg);
+            if !error.details.is_empty() {
+                line.error = format!("{}; {}", error.msg, error.details);
+            }
         }
         if line.level > self.settings.level {
             return;

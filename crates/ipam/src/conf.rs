@@ -67,21 +67,36 @@ impl Settings {
 
     /// The store that a configuration names. Needs nothing else of it to be right, so that
     /// addresses can be released when a configuration no longer makes sense.
+    pub fn store_for_cleaning(conf: &NetConf) -> Result<Store, Error> {
+        let ipam = ipam(conf)?;
+        let patience = patience(ipam).unwrap_or(DEFAULT_PATIENCE);
+        Ok(Store::new(&data_dir(ipam)?, conf.name(), patience))
+    }
+
+    /// The store that a configuration names.
     pub fn store(conf: &NetConf) -> Result<Store, Error> {
         let ipam = ipam(conf)?;
-        let data_dir = PathBuf::from(ipam.text("dataDir")?.unwrap_or(DEFAULT_DATA_DIR));
-        if !data_dir.is_absolute() {
-            return Err(ipam.wrong("dataDir", "an absolute path"));
+        Ok(Store::new(&data_dir(ipam)?, conf.name(), patience(ipam)?))
+    }
+}
+
+fn data_dir(ipam: Keys<'_>) -> Result<PathBuf, Error> {
+    let data_dir = PathBuf::from(ipam.text("dataDir")?.unwrap_or(DEFAULT_DATA_DIR));
+    if data_dir.is_absolute() {
+        return Ok(data_dir);
+    }
+    Err(ipam.wrong("dataDir", "an absolute path"))
+}
+
+/// How long to wait for the store.
+fn patience(ipam: Keys<'_>) -> Result<Duration, Error> {
+    match ipam.number("lock_timeout_seconds")? {
+        None => Ok(DEFAULT_PATIENCE),
+        Some(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(Duration::from_secs_f64(seconds)),
+        Some(_) => {
+            let wanted = "a number of seconds above 0, at most 3600";
+            Err(ipam.wrong("lock_timeout_seconds", wanted))
         }
-        let patience = match ipam.number("lock_timeout_seconds")? {
-            None => DEFAULT_PATIENCE,
-            Some(seconds) if seconds > 0.0 && seconds <= 3600.0 => Duration::from_secs_f64(seconds),
-            Some(_) => {
-                let wanted = "a number of seconds above 0, at most 3600";
-                return Err(ipam.wrong("lock_timeout_seconds", wanted));
-            }
-        };
-        Ok(Store::new(&data_dir, conf.name(), patience))
     }
 }
 

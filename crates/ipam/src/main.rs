@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Error, Keys, NetResult, Plugin, ValidAttachment};
+use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
 
 fn main() -> ExitCode {
     cni::serve_process(&HeadcniIpam)
@@ -17,7 +17,7 @@ fn logged<T>(
     attachment: Option<&Attachment>,
     work: impl FnOnce(&CallLog<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let settings = calllog::Settings::parse(Keys::new(call.conf.keys(), ""), &call.env)?;
+    let settings = calllog::Settings::of_call(call)?;
     let log = CallLog::start("headcni-ipam", &settings, call, attachment);
     let outcome = work(&log);
     log.finish(outcome.as_ref().err());

@@ -61,6 +61,14 @@ pub enum RangeError {
     /// A set of both families.
     #[error("ranges {0} and {1} are of different IP families: make them two sets")]
     MixedFamilies(String, String),
+    /// A range would lease the gateway of another one of its subnet.
+    #[error("range {range} has {gateway}, which is the gateway of another range of that subnet")]
+    LeasedGateway {
+        /// The range.
+        range: String,
+        /// The gateway.
+        gateway: IpAddr,
+    },
     /// Two ranges share addresses.
     #[error("ranges {0} and {1} overlap")]
     Overlap(String, String),
@@ -224,6 +232,16 @@ impl fmt::Display for RangeSet {
 }
 
 fn refuse_overlap(ranges: &[Range]) -> Result<(), RangeError> {
+    for a in ranges {
+        let leases_gateway =
+            |b: &&Range| a.subnet == b.subnet && a.contains(b.gateway) && !a.is_reserved(b.gateway);
+        if let Some(b) = ranges.iter().find(leases_gateway) {
+            return Err(RangeError::LeasedGateway {
+                range: a.to_string(),
+                gateway: b.gateway,
+            });
+        }
+    }
     for (index, a) in ranges.iter().enumerate() {
         if let Some(b) = ranges[index + 1..].iter().find(|b| a.overlaps(b)) {
             return Err(RangeError::Overlap(a.to_string(), b.to_string()));
@@ -340,6 +358,19 @@ mod tests {
             RangeSet::new(vec![six]).unwrap(),
         ];
         assert!(RangeSet::refuse_overlaps(&sets).is_ok());
+    }
+
+    #[test]
+    fn a_gateway_of_the_subnet_is_leased_by_none_of_its_ranges() {
+        let low = Range::new(
+            net("10.1.0.0/24"),
+            ip("10.1.0.2"),
+            ip("10.1.0.9"),
+            ip("10.1.0.50"),
+        );
+        let high = range("10.1.0.0/24", "10.1.0.40", "10.1.0.60");
+        let error = RangeSet::new(vec![low.unwrap(), high]).unwrap_err();
+        assert!(error.to_string().contains("10.1.0.50"), "{error}");
     }
 
     #[test]

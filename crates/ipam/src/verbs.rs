@@ -45,7 +45,7 @@ pub fn add(call: &Call, to: &Attachment) -> Result<NetResult, Error> {
 
 /// Releases what an attachment has.
 pub fn del(call: &Call, of: &Attachment) -> Result<(), Error> {
-    let store = Settings::store(&call.conf)?;
+    let store = Settings::store_for_cleaning(&call.conf)?;
     let owner = Owner::new(&of.container, &of.ifname);
     retried(|| match store.open_existing()? {
         None => Ok(()),
@@ -91,7 +91,7 @@ pub fn check(call: &Call, of: &Attachment) -> Result<(), Error> {
 
 /// Releases whatever isn't in `valid`.
 pub fn collect_garbage(call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
-    let Some(session) = Settings::store(&call.conf)?.open_existing()? else {
+    let Some(session) = Settings::store_for_cleaning(&call.conf)?.open_existing()? else {
         return Ok(());
     };
     session.collect(&|owner| {

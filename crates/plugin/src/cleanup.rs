@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use cni::{Attachment, CniArgs, Error, NetResult, ValidAttachment, Verb};
+use cni::{Attachment, CniArgs, Error, NetResult, PluginType, ValidAttachment, Verb};
 use serde_json::Value;
 
 use crate::conf::Mode;
@@ -103,6 +103,7 @@ impl Run<'_> {
                 self.add_targets(&mut targets, members(&record));
             }
         }
+        targets.extend(own_ipam(&targets));
         for target in &targets {
             errors.keep(self.execute(Verb::Gc, target, None, None));
         }
@@ -187,4 +188,23 @@ impl Run<'_> {
             Err(error) => Err(error.into_error()),
         }
     }
+}
+
+/// Our own IPAM plugin where a member uses it: no reference plugin passes a GC on to its IPAM.
+fn own_ipam(targets: &[Member]) -> Vec<Member> {
+    let kind = |target: &Member| {
+        let name = target.conf.get("ipam")?.get("type")?.as_str()?;
+        PluginType::new("ipam.type", name)
+            .ok()
+            .filter(|kind| kind.as_str() == "headcni-ipam")
+    };
+    targets
+        .iter()
+        .filter_map(|target| {
+            Some(Member {
+                kind: kind(target)?,
+                conf: target.conf.clone(),
+            })
+        })
+        .collect()
 }

@@ -36,7 +36,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 impl Conf {
     /// Reads what the configuration says.
     ///
-    /// A DEL goes by the record of its ADD, so it forgives what it can do without.
+    /// DEL and GC go by the record of each ADD, so they forgive what they can do without.
     pub(crate) fn parse(call: &Call) -> Result<Self, Error> {
         let keys = Keys::new(call.conf.keys(), "");
         let data_dir = located(
@@ -55,9 +55,9 @@ impl Conf {
     }
 }
 
-pub(crate) fn forgiven<T>(call: &Call, outcome: Result<T, Error>, default: T) -> Result<T, Error> {
+fn forgiven<T>(call: &Call, outcome: Result<T, Error>, default: T) -> Result<T, Error> {
     match outcome {
-        Err(_) if call.verb == Verb::Del => Ok(default),
+        Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => Ok(default),
         outcome => outcome,
     }
 }
@@ -183,17 +183,19 @@ mod tests {
     }
 
     #[test]
-    fn a_del_forgives_what_it_can_do_without() {
+    fn cleaning_up_forgives_what_it_can_do_without() {
         for extra in [
             json!({ "mtu": 12 }),
             json!({ "delegate_timeout_seconds": 0 }),
             json!({ "plugins": [] }),
         ] {
-            let del = Call {
-                verb: Verb::Del,
-                ..call(&extra, &[])
-            };
-            assert!(Conf::parse(&del).is_ok(), "{extra}");
+            for verb in [Verb::Del, Verb::Gc] {
+                let lenient = Call {
+                    verb,
+                    ..call(&extra, &[])
+                };
+                assert!(Conf::parse(&lenient).is_ok(), "{verb} {extra}");
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ mod steps;
 use std::process::ExitCode;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Error, Keys, NetResult, Plugin, ValidAttachment};
+use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
 
 use crate::conf::Conf;
 use crate::steps::Run;
@@ -35,8 +35,7 @@ impl Headcni {
         attachment: Option<&Attachment>,
         work: impl FnOnce(&Run<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let settings = calllog::Settings::parse(Keys::new(call.conf.keys(), ""), &call.env);
-        let settings = conf::forgiven(call, settings, calllog::Settings::default())?;
+        let settings = calllog::Settings::of_call(call)?;
         let log = CallLog::start("headcni", &settings, call, attachment);
         let outcome = Conf::parse(call).and_then(|conf| {
             work(&Run {
