@@ -86,7 +86,8 @@ fn an_add_that_fails_leaves_nothing_leased(#[values("EIO", "ENOSPC", "ESTALE")] 
         scene.del(Ours, "k", &conf);
         assert_eq!(scene.leases().len(), 2, "{moment:?}");
     }
-    assert!(failed > 10, "only {failed} failed");
+    // What may pass by itself is tried again, and then it works.
+    assert!(errno == "ESTALE" || failed > 10, "only {failed} failed");
     assert!(left.is_empty(), "leased, though it failed: {left:#?}");
 }
 

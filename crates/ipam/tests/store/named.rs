@@ -79,8 +79,11 @@ fn an_add_killed_at_any_system_call_is_undone_or_done() {
 fn a_temporary_name_that_could_not_be_removed_spoils_no_lease() {
     let (scene, conf, moments) = stage();
     let unsupported = find(&moments, "O_TMPFILE").inject("error=EOPNOTSUPP");
-    let stuck = "inject=?unlink,?unlinkat:error=EIO:when=1".to_owned();
     let add = |who: &str| -> Call { call("ADD", who, &conf) };
+    let all = moments_with(&scene, &add("a"), Some(&unsupported));
+    let is_removal = |m: &&Moment| m.name.starts_with("unlink") && m.line.contains("new.0");
+    let stuck = all.iter().rfind(is_removal).unwrap().inject("error=EIO");
+    scene.del(Ours, "a", &conf);
     done(&scene.run(Ours, &under(&add("a"), &[unsupported.clone(), stuck])));
     let of_a = scene.leases_of("a");
     assert_eq!(of_a.len(), 1);
