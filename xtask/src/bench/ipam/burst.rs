@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 use super::contestant::{By, Contestant};
 use super::leases::Room;
@@ -61,31 +61,40 @@ pub(super) fn measure(all: &[Contestant], pod: &Pod, iterations: usize) -> Resul
 }
 
 fn burst(who: &Contestant, pod: &Pod, verb: &str) -> Result<Burst> {
-    let ready = Barrier::new(AT_ONCE as usize + 1);
+    let ready = Barrier::new(AT_ONCE as usize);
     let used = cpu_of_children()?;
-    let (calls, wall) = thread::scope(|scope| {
+    let spans = thread::scope(|scope| {
         let threads: Vec<_> = (0..AT_ONCE)
             .map(|nth| {
                 let ready = &ready;
                 scope.spawn(move || {
                     let container = format!("burst-{nth}");
                     ready.wait();
-                    who.call(pod, &container).wall(verb)
+                    let start = Instant::now();
+                    let wall = who.call(pod, &container).wall(verb)?;
+                    anyhow::Ok((start, Instant::now(), wall))
                 })
             })
             .collect();
-        ready.wait();
-        let start = Instant::now();
         let joined = threads.into_iter().map(|thread| {
             thread
                 .join()
                 .map_err(|_| anyhow!("a calling thread panicked"))?
         });
-        let calls = joined.collect::<Result<Vec<Duration>>>()?;
-        anyhow::Ok((calls, start.elapsed()))
+        joined.collect::<Result<Vec<_>>>()
     })?;
     let cpu = cpu_of_children()?.saturating_sub(used);
-    Ok(Burst { wall, cpu, calls })
+    // By the callers' own clocks: whoever waits for them may wake up late.
+    let first = spans.iter().map(|(start, _, _)| *start).min();
+    let last = spans.iter().map(|(_, end, _)| *end).max();
+    let (Some(first), Some(last)) = (first, last) else {
+        bail!("a burst of no calls");
+    };
+    Ok(Burst {
+        wall: last - first,
+        cpu,
+        calls: spans.into_iter().map(|(_, _, wall)| wall).collect(),
+    })
 }
 
 /// Calls per second of the median burst.

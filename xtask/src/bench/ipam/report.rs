@@ -93,7 +93,8 @@ Peak memory (resident set):
     lines.join("\n")
 }
 
-/// The goals, and how we stand to them: by the strategy that does worst.
+/// The goals, and how we stand to them: by the strategy that does worst. CPU is told as well,
+/// because a busy machine spoils it less.
 pub(super) fn goals(all: &[Contestant], memory: &[Memory]) -> String {
     let mut lines = vec!["| goal | call | measured | |\n|---|---|--:|---|".to_owned()];
     let mut row = |goal: &str, verb: &str, measured: String, is_met: bool| {
@@ -102,21 +103,27 @@ pub(super) fn goals(all: &[Contestant], memory: &[Memory]) -> String {
     };
     for (leases, wanted) in [(NONE, 4.0), (MANY, 100.0)] {
         for (verb, costs) in VERBS {
-            let p50 = |by| find(all, ample(leases), by).map(|who| wall(costs(who), 50));
-            let host_local = p50(By::HostLocal).unwrap_or_default();
-            let worst = ours().filter_map(p50).max().unwrap_or_default();
-            let factor = ratio(host_local, worst);
+            let at = |by| find(all, ample(leases), by).map(costs).unwrap_or_default();
+            let factor = |time: fn(&[Cost]) -> Duration| {
+                let worst = ours().map(|by| time(at(by))).max().unwrap_or_default();
+                ratio(time(at(By::HostLocal)), worst)
+            };
+            let (by_wall, by_cpu) = (factor(|costs| wall(costs, 50)), factor(cpu));
             let goal = format!("≥ {wanted} × as fast as host-local at {leases} leases");
-            row(&goal, verb, format!("{factor:.1}"), factor >= wanted);
+            let measured = format!("{by_wall:.1} (CPU {by_cpu:.1})");
+            row(&goal, verb, measured, by_wall >= wanted);
         }
     }
     for (verb, costs) in VERBS {
-        let p50 = |leases, by| find(all, ample(leases), by).map(|who| wall(costs(who), 50));
-        let growth = ours()
-            .filter_map(|by| Some(ratio(p50(MANY, by)?, p50(NONE, by)?)))
-            .fold(0.0, f64::max);
+        let at = |leases, by| find(all, ample(leases), by).map(costs).unwrap_or_default();
+        let growth = |time: fn(&[Cost]) -> Duration| {
+            let of = |by| ratio(time(at(MANY, by)), time(at(NONE, by)));
+            ours().map(of).fold(0.0, f64::max)
+        };
+        let (by_wall, by_cpu) = (growth(|costs| wall(costs, 50)), growth(cpu));
         let goal = format!("p50 at {MANY} leases ≤ 1.3 × that at {NONE}");
-        row(&goal, verb, format!("{growth:.2}"), growth <= 1.3);
+        let measured = format!("{by_wall:.2} (CPU {by_cpu:.2})");
+        row(&goal, verb, measured, by_wall <= 1.3);
     }
     let ours = memory.iter().filter(|of| of.by != By::HostLocal);
     let (add, del) = ours.fold((0, 0), |(add, del), of| {
