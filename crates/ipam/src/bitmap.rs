@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 pub(crate) struct Bitmap(Vec<u8>);
 
 impl Bitmap {
-    /// The largest subnet that gets one: 1,048,576 addresses in 128 KiB.
-    pub(crate) const MAX_BITS: u128 = 1 << 20;
+    /// The largest one: 1,048,576 addresses in 128 KiB.
+    pub(crate) const MAX_HOST_BITS: u8 = 20;
 
     /// A map of `bits` free addresses.
     pub(crate) fn free(bits: usize) -> Self {
@@ -17,6 +17,11 @@ impl Bitmap {
 
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
+    }
+
+    /// How many addresses it has.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len() * 8
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

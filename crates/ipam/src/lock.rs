@@ -19,11 +19,15 @@ pub(crate) fn lock_within(file: &File, patience: Duration) -> io::Result<bool> {
     // The copy is the same open file to the kernel, so the lock is ours as well.
     let copy = file.try_clone()?;
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    let waiting = thread::Builder::new().spawn(move || {
         let outcome = copy.lock();
         // Nobody listens any more after the deadline.
         let _ = sender.send(outcome);
     });
+    if waiting.is_err() {
+        // No thread to be had: this machine is too busy for a turn.
+        return Ok(false);
+    }
     match receiver.recv_timeout(patience) {
         Ok(outcome) => outcome.map(|()| true),
         Err(_) => Ok(false),

@@ -144,19 +144,23 @@ impl Range {
             || (address.is_ipv4() && address == self.subnet.broadcast())
     }
 
-    /// How many addresses can be leased.
-    pub fn capacity(&self) -> u128 {
-        let span = number(self.last) - number(self.first) + 1;
-        let mut reserved = vec![self.gateway, self.subnet.network()];
-        if self.subnet.addr().is_ipv4() {
-            reserved.push(self.subnet.broadcast());
-        }
+    /// The addresses of the span that can't be leased.
+    pub(crate) fn reserved(&self) -> Vec<IpAddr> {
+        let mut reserved = vec![self.gateway, self.subnet.network(), self.subnet.broadcast()];
+        reserved.retain(|address| self.contains(*address) && self.is_reserved(*address));
         reserved.sort_unstable();
         reserved.dedup();
-        span - reserved
-            .iter()
-            .filter(|address| self.contains(**address))
-            .count() as u128
+        reserved
+    }
+
+    /// How many addresses can be leased.
+    pub fn capacity(&self) -> u128 {
+        number(self.last) - number(self.first) + 1 - self.reserved().len() as u128
+    }
+
+    /// The first address of the span.
+    pub(crate) fn first(&self) -> IpAddr {
+        self.first
     }
 
     /// The span as offsets from the subnet's network address.

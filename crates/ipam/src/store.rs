@@ -163,6 +163,17 @@ pub(crate) mod own_code {
 }
 
 impl StoreError {
+    /// Whether there is no room left.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
+    /// Whether it is the end of a test's fuse.
+    pub(crate) fn is_crash(&self) -> bool {
+        matches!(self, Self::Io { attempt, .. } if *attempt == fuse::CRASH)
+    }
+
     /// Whether the same call could work a moment later.
     pub fn is_passing(&self) -> bool {
         // A full or read-only disk stays so for longer than a call can wait.
@@ -214,13 +225,17 @@ impl Store {
     ///
     /// A `data_dir` that ends in the network's name is taken as it is.
     pub fn new(data_dir: &Path, network: &NetworkName, patience: Duration) -> Self {
-        let dir = if data_dir
+        let below = data_dir.join(network.as_str());
+        let is_named = data_dir
             .file_name()
-            .is_some_and(|name| name == network.as_str())
-        {
+            .is_some_and(|name| name == network.as_str());
+        // Host-local would make a directory of that name once more. Where it has, and we have not
+        // been here before, its leases are below.
+        let is_host_locals = !record::index_dir(data_dir).is_dir() && below.join("lock").is_file();
+        let dir = if is_named && !is_host_locals {
             data_dir.to_owned()
         } else {
-            data_dir.join(network.as_str())
+            below
         };
         Self { dir, patience }
     }
@@ -265,7 +280,11 @@ impl Store {
         if owners.is_dir() {
             return Ok(());
         }
-        fs::create_dir_all(&owners).map_err(io_error("create", &owners))
+        match fs::create_dir_all(&owners).map_err(io_error("create", &owners)) {
+            // Host-local's leases can be released without a directory of ours.
+            Err(error) if error.is_full_disk() && self.dir.is_dir() => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which of the free addresses an owner gets. Pure: what is leased is passed in.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::bitmap::Bitmap;
@@ -37,122 +38,128 @@ impl FromStr for Strategy {
 }
 
 /// What is known about the leases in a range.
-pub(crate) enum Used<'a> {
-    /// Everything.
-    Map(&'a Bitmap),
-    /// Nothing but the question whether one address is leased: the range is too large for more.
-    Ask(&'a dyn Fn(IpAddr) -> bool),
+#[derive(Clone, Copy)]
+pub(crate) struct Used<'a> {
+    /// Everything about a part of the subnet, which is all of it unless it is huge.
+    pub(crate) map: &'a Bitmap,
+    /// How far the map's first address is from the subnet's.
+    pub(crate) map_offset: u128,
+    /// Whether an address outside of the map is leased.
+    pub(crate) is_leased: &'a dyn Fn(IpAddr) -> bool,
+}
+
+impl Used<'_> {
+    /// The part of these offsets that the map has, as bits.
+    fn bits(&self, first: u128, last: u128) -> Option<RangeInclusive<usize>> {
+        let end = self.map_offset + self.map.len() as u128 - 1;
+        let bit = |offset: u128| usize::try_from(offset - self.map_offset).ok();
+        let (first, last) = (first.max(self.map_offset), last.min(end));
+        (first <= last)
+            .then(|| Some(bit(first)?..=bit(last)?))
+            .flatten()
+    }
+
+    /// The bits of a range that is in the map as a whole.
+    fn whole(&self, range: &Range) -> Option<RangeInclusive<usize>> {
+        let (first, last) = range.offsets().into_inner();
+        let bits = self.bits(first, last)?;
+        (bits.clone().count() as u128 == last - first + 1).then_some(bits)
+    }
+
+    fn bit(&self, range: &Range, address: IpAddr) -> usize {
+        usize::try_from(range.offset(address) - self.map_offset).unwrap_or(usize::MAX)
+    }
 }
 
 impl Strategy {
-    /// A free address of the set, and the range that it is from.
+    /// A free address of the set, and the index of the range that it is from.
     ///
-    /// `used` tells what is leased in the range of this index, `last` is the newest lease, and
-    /// `draw` gives a number below the one it gets.
-    pub(crate) fn choose<'a>(
+    /// `used` has an entry per range, `last` is the newest lease, and `draw` gives a number below
+    /// the one it gets.
+    pub(crate) fn choose(
         self,
         set: &RangeSet,
-        used: &dyn Fn(usize) -> Used<'a>,
+        used: &[Used<'_>],
         last: Option<IpAddr>,
         draw: &dyn Fn(u128) -> u128,
     ) -> Option<(usize, IpAddr)> {
-        match self {
-            Self::Sequential => sequential(set, used, last),
-            Self::DensePack => sequential(set, used, None),
-            Self::Random => random(set, used, draw),
-        }
+        let start = match self {
+            Self::Sequential => last.and_then(|last| place_of(set, last)),
+            Self::DensePack => None,
+            Self::Random => Some(random_place(set, used, draw)?),
+        };
+        around(set, start)
+            .into_iter()
+            .find_map(|(index, first, last)| {
+                let address = first_free(&set.ranges()[index], used[index], first, last)?;
+                Some((index, address))
+            })
     }
 }
 
-/// Goes through the set from behind `last` on, once around.
-fn sequential<'a>(
-    set: &RangeSet,
-    used: &dyn Fn(usize) -> Used<'a>,
-    last: Option<IpAddr>,
-) -> Option<(usize, IpAddr)> {
-    let ranges = set.ranges();
-    let after = last.and_then(|last| {
-        let index = ranges.iter().position(|range| range.contains(last))?;
-        Some((index, ranges[index].offset(last)))
-    });
-    let Some((start, offset)) = after else {
-        return (0..ranges.len()).find_map(|index| {
-            let range = &ranges[index];
-            first_free(
-                range,
-                &used(index),
-                *range.offsets().start(),
-                *range.offsets().end(),
-            )
-            .map(|address| (index, address))
-        });
+/// The range that has an address, and where in it.
+fn place_of(set: &RangeSet, address: IpAddr) -> Option<(usize, u128)> {
+    let index = set
+        .ranges()
+        .iter()
+        .position(|range| range.contains(address))?;
+    Some((index, set.ranges()[index].offset(address)))
+}
+
+/// The set from behind a place on, once around and up to it; without one, from the beginning.
+fn around(set: &RangeSet, start: Option<(usize, u128)>) -> Vec<(usize, u128, u128)> {
+    let whole = |index: usize| {
+        let (first, last) = set.ranges()[index].offsets().into_inner();
+        (index, first, last)
     };
-    let range = &ranges[start];
-    let behind = first_free(range, &used(start), offset + 1, *range.offsets().end());
-    if let Some(address) = behind {
-        return Some((start, address));
-    }
-    let others = (1..ranges.len()).map(|step| (start + step) % ranges.len());
-    let elsewhere = others.into_iter().find_map(|index| {
-        let range = &ranges[index];
-        first_free(
-            range,
-            &used(index),
-            *range.offsets().start(),
-            *range.offsets().end(),
-        )
-        .map(|address| (index, address))
-    });
-    elsewhere.or_else(|| {
-        first_free(range, &used(start), *range.offsets().start(), offset)
-            .map(|address| (start, address))
-    })
+    let count = set.ranges().len();
+    let Some((start, offset)) = start else {
+        return (0..count).map(whole).collect();
+    };
+    let (_, first, last) = whole(start);
+    let mut spans = vec![(start, offset.saturating_add(1), last)];
+    spans.extend((1..count).map(|step| whole((start + step) % count)));
+    spans.push((start, first, offset));
+    spans
 }
 
 /// The first free address from offset `first` to `last`.
-fn first_free(range: &Range, used: &Used<'_>, first: u128, last: u128) -> Option<IpAddr> {
-    match used {
-        Used::Map(map) => {
-            let (mut first, last) = (bit(first), bit(last));
-            while first <= last {
-                let found = map.first_free(first..=last)?;
-                let address = range.address(found as u128);
-                if !range.is_reserved(address) {
-                    return Some(address);
-                }
-                first = found + 1;
+fn first_free(range: &Range, used: Used<'_>, first: u128, last: u128) -> Option<IpAddr> {
+    let mut offset = first;
+    while offset <= last {
+        let address = match used.bits(offset, last) {
+            Some(bits) if used.map_offset + *bits.start() as u128 == offset => {
+                let end = used.map_offset + *bits.end() as u128;
+                let Some(bit) = used.map.first_free(bits) else {
+                    offset = end + 1;
+                    continue;
+                };
+                offset = used.map_offset + bit as u128;
+                Some(range.address(offset))
             }
-            None
+            _ => Some(range.address(offset)).filter(|address| !(used.is_leased)(*address)),
+        };
+        if let Some(address) = address.filter(|address| !range.is_reserved(*address)) {
+            return Some(address);
         }
-        Used::Ask(is_used) => {
-            let mut offset = first;
-            while offset <= last {
-                let address = range.address(offset);
-                if !range.is_reserved(address) && !is_used(address) {
-                    return Some(address);
-                }
-                offset = offset.checked_add(1)?;
-            }
-            None
-        }
+        offset = offset.checked_add(1)?;
     }
+    None
 }
 
-fn random<'a>(
+/// A place just before a free address, each of them as likely as the other.
+fn random_place(
     set: &RangeSet,
-    used: &dyn Fn(usize) -> Used<'a>,
+    used: &[Used<'_>],
     draw: &dyn Fn(u128) -> u128,
-) -> Option<(usize, IpAddr)> {
-    let free: Vec<u128> = set
-        .ranges()
-        .iter()
-        .enumerate()
-        .map(|(index, range)| match used(index) {
-            Used::Map(map) => free_bits(range, map).len() as u128,
-            // So large that what is leased of it doesn't count.
-            Used::Ask(_) => range.capacity(),
-        })
-        .collect();
+) -> Option<(usize, u128)> {
+    let ranges = || set.ranges().iter().zip(used);
+    let free = ranges().map(|(range, used)| match FreeBits::of(range, *used) {
+        Some(free) => free.len() as u128,
+        // So large that what is leased of it doesn't count.
+        None => range.capacity(),
+    });
+    let free: Vec<u128> = free.collect();
     let total = free
         .iter()
         .fold(0_u128, |sum, free| sum.saturating_add(*free));
@@ -160,58 +167,51 @@ fn random<'a>(
         return None;
     }
     let mut nth = draw(total);
-    let index = free.iter().position(|free| {
-        let is_here = nth < *free;
-        if !is_here {
-            nth -= free;
+    for (index, (range, used)) in ranges().enumerate() {
+        if nth < free[index] {
+            let offset = match FreeBits::of(range, *used) {
+                Some(free) => used.map_offset + free.nth(usize::try_from(nth).ok()?)? as u128,
+                None => *range.offsets().start() + nth,
+            };
+            // `around` begins behind the place. The very first address is never free: it is reserved.
+            return Some((index, offset.saturating_sub(1)));
         }
-        is_here
-    })?;
-    let range = &set.ranges()[index];
-    let address = match used(index) {
-        Used::Map(map) => range.address(free_bits(range, map).nth(usize::try_from(nth).ok()?)?),
-        Used::Ask(_) => {
-            // A handful of draws at the most, because nearly all of it is free.
-            let offset = *range.offsets().start() + nth;
-            first_free(range, &used(index), offset, *range.offsets().end())
-                .or_else(|| first_free(range, &used(index), *range.offsets().start(), offset))?
-        }
-    };
-    Some((index, address))
+        nth -= free[index];
+    }
+    None
 }
 
 /// The free bits of a range that aren't reserved.
 struct FreeBits<'a> {
     map: &'a Bitmap,
-    span: std::ops::RangeInclusive<usize>,
+    span: RangeInclusive<usize>,
     reserved: Vec<usize>,
 }
 
-fn free_bits<'a>(range: &Range, map: &'a Bitmap) -> FreeBits<'a> {
-    let span = bit(*range.offsets().start())..=bit(*range.offsets().end());
-    let subnet = range.subnet();
-    let mut reserved: Vec<usize> = [range.gateway(), subnet.network(), subnet.broadcast()]
-        .into_iter()
-        .filter(|address| range.contains(*address) && range.is_reserved(*address))
-        .map(|address| bit(range.offset(address)))
-        .filter(|bit| !map.is_used(*bit))
-        .collect();
-    reserved.sort_unstable();
-    reserved.dedup();
-    FreeBits {
-        map,
-        span,
-        reserved,
+impl<'a> FreeBits<'a> {
+    /// `None` if the range isn't in the map as a whole.
+    fn of(range: &Range, used: Used<'a>) -> Option<Self> {
+        let span = used.whole(range)?;
+        let mut reserved: Vec<usize> = range
+            .reserved()
+            .into_iter()
+            .map(|address| used.bit(range, address))
+            .filter(|bit| !used.map.is_used(*bit))
+            .collect();
+        reserved.sort_unstable();
+        Some(Self {
+            map: used.map,
+            span,
+            reserved,
+        })
     }
-}
 
-impl FreeBits<'_> {
     fn len(&self) -> usize {
         let all = self.span.clone().count();
         all - self.map.count_used(self.span.clone()) - self.reserved.len()
     }
 
-    fn nth(&self, nth: usize) -> Option<u128> {
+    fn nth(&self, nth: usize) -> Option<usize> {
         // Each reserved bit at or before the one that is meant moves it one further.
         let mut rank = nth;
         for reserved in &self.reserved {
@@ -220,29 +220,14 @@ impl FreeBits<'_> {
                 rank += 1;
             }
         }
-        self.map
-            .nth_free(self.span.clone(), rank)
-            .map(|bit| bit as u128)
+        self.map.nth_free(self.span.clone(), rank)
     }
 }
 
-fn bit(offset: u128) -> usize {
-    usize::try_from(offset).expect("ranges with a map have at most 2^20 addresses")
-}
-
-/// How many addresses of a range are leased, of those that can be.
-pub(crate) fn count_leased(range: &Range, map: &Bitmap) -> usize {
-    let span = bit(*range.offsets().start())..=bit(*range.offsets().end());
-    let subnet = range.subnet();
-    let mut reserved = vec![range.gateway(), subnet.network(), subnet.broadcast()];
-    reserved.sort_unstable();
-    reserved.dedup();
-    let counted = reserved.into_iter().filter(|address| {
-        range.contains(*address)
-            && range.is_reserved(*address)
-            && map.is_used(bit(range.offset(*address)))
-    });
-    map.count_used(span) - counted.count()
+/// How many addresses of a range are leased; `None` if the map doesn't have all of it.
+pub(crate) fn count_leased(range: &Range, used: Used<'_>) -> Option<u128> {
+    let free = FreeBits::of(range, used)?;
+    Some(range.capacity() - free.len() as u128)
 }
 
 #[cfg(test)]

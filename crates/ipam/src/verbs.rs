@@ -49,7 +49,7 @@ pub fn del(call: &Call, of: &Attachment) -> Result<(), Error> {
     let owner = Owner::new(&of.container, &of.ifname);
     retried(|| match store.open_existing()? {
         None => Ok(()),
-        Some(session) => session.release(&owner).map(drop),
+        Some(mut session) => session.release(&owner).map(drop),
     })?;
     Ok(())
 }
@@ -60,7 +60,7 @@ pub fn check(call: &Call, of: &Attachment) -> Result<(), Error> {
     let owner = Owner::new(&of.container, &of.ifname);
     let lease = match Settings::store(&call.conf)?.open_existing()? {
         None => None,
-        Some(session) => session.lease_of(&owner)?,
+        Some(mut session) => session.lease_of(&owner)?,
     };
     let Some(lease) = lease else {
         return Err(Error::new(own::NOT_LEASED, format!("{owner} has no lease")));
@@ -91,7 +91,7 @@ pub fn check(call: &Call, of: &Attachment) -> Result<(), Error> {
 
 /// Releases whatever isn't in `valid`.
 pub fn collect_garbage(call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
-    let Some(session) = Settings::store_for_cleaning(&call.conf)?.open_existing()? else {
+    let Some(mut session) = Settings::store_for_cleaning(&call.conf)?.open_existing()? else {
         return Ok(());
     };
     session.collect(&|owner| {

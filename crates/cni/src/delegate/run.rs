@@ -43,17 +43,17 @@ pub(super) fn run(
     if let Some(mut pipe) = child.stdin.take() {
         // A thread, because a program that doesn't read must not hold us up. A failed write
         // means that it ended early; its exit tells why.
-        thread::spawn(move || {
+        spawned(&mut child, move || {
             let _ = pipe.write_all(&stdin);
-        });
+        })?;
     }
     let (sender, receiver) = mpsc::channel();
     if let Some(pipe) = child.stdout.take() {
-        thread::spawn(move || {
+        spawned(&mut child, move || {
             let mut stdout = Vec::new();
             let read = pipe.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut stdout);
             let _ = sender.send(read.map(|_| stdout));
-        });
+        })?;
     }
 
     let stdout = match receiver.recv_timeout(timeout) {
@@ -76,6 +76,17 @@ pub(super) fn run(
         return Ok(Finished::TimedOut);
     };
     Ok(Finished::Exited { status, stdout })
+}
+
+/// Starts a thread, or ends the child that it was to serve.
+fn spawned(child: &mut Child, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    match thread::Builder::new().spawn(work) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            end(child);
+            Err(error)
+        }
+    }
 }
 
 /// Waits for a child that has closed its stdout: as a rule it ends in the same breath.

@@ -1,7 +1,7 @@
 //! The file of a leased address: appears whole, names its owner.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use rustix::io::Errno;
 
 use super::owner::Owner;
-use super::record::index_dir;
+use super::record::{index_dir, remove};
 
 /// What tells a file from another one that takes its name later: inode and time of writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +34,31 @@ pub(super) enum Holder {
     /// Nobody either, but a torn file has its name.
     TornFile,
     Owner(Owner),
+    /// Its name is taken by something that is no lease: a directory, a link.
+    Foreign,
 }
 
 pub(super) fn holder(dir: &Path, address: IpAddr) -> io::Result<Holder> {
-    match fs::read(path(dir, address)) {
+    let path = path(dir, address);
+    match read(&path) {
         Ok(bytes) => Ok(match Owner::from_text(&String::from_utf8_lossy(&bytes)) {
             Some(owner) => Holder::Owner(owner),
             None => Holder::TornFile,
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Holder::Nobody),
+        Err(_) if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) => {
+            Ok(Holder::Foreign)
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Reads a file, but follows no link and waits for no pipe.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut bytes = Vec::new();
+    File::from(open(path, flags, Mode::empty())?).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// A file with its content, but no address yet.
@@ -108,6 +122,8 @@ fn create(dir: &Path, number: usize) -> io::Result<(File, Option<PathBuf>)> {
         Err(error) => return Err(error.into()),
     }
     let path = index_dir(dir).join(format!("new.{number}"));
-    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+    // It may be left over, and a living lease by now: it must not be written to.
+    remove(&path)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     Ok((open(&path, flags, mode)?.into(), Some(path)))
 }

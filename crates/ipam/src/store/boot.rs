@@ -5,13 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
 
-/// The id of this boot. Where the kernel doesn't tell, all is one long boot.
-pub(super) fn id() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.split_whitespace()
-        .next()
-        .unwrap_or("unknown")
-        .to_owned()
+/// The id of this boot; `None` where it can't be told.
+pub(super) fn id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    text.split_whitespace().next().map(str::to_owned)
 }
 
 /// A moment that is surely not after the boot, whatever the clock has done since; `None` if there

@@ -2,6 +2,9 @@
 //!
 //! In the real program there is none, and these calls are nothing.
 
+/// How a crash looks to the code that it ends.
+pub(super) const CRASH: &str = "crash in";
+
 #[cfg(not(test))]
 #[expect(clippy::unnecessary_wraps, reason = "it can fail in tests")]
 pub(super) fn burn(_dir: &std::path::Path) -> Result<(), super::StoreError> {
@@ -18,6 +21,7 @@ mod fitted {
     use std::path::Path;
 
     use super::super::{StoreError, io_error};
+    use super::CRASH;
 
     thread_local! {
         static STEPS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
@@ -30,7 +34,7 @@ mod fitted {
 
     pub(in super::super) fn burn(dir: &Path) -> Result<(), StoreError> {
         match STEPS_LEFT.get() {
-            Some(0) => Err(io_error("crash in", dir)(ErrorKind::Other.into())),
+            Some(0) => Err(io_error(CRASH, dir)(ErrorKind::Other.into())),
             Some(left) => {
                 STEPS_LEFT.set(Some(left - 1));
                 Ok(())

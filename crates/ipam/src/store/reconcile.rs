@@ -3,7 +3,7 @@
 //! What it finds is healed, never guessed: an address is given up only if its lease was never
 //! finished, its file is torn, or it is known to be of an earlier boot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -21,6 +21,13 @@ pub(super) fn reconcile(
     this_boot: &str,
     last_boot: Option<&str>,
 ) -> Result<(), StoreError> {
+    let index = index_dir(dir);
+    if !owners_dir(dir).is_dir() {
+        // It could not be made when the store was opened.
+        return Err(io_error("create", &index)(
+            io::ErrorKind::StorageFull.into(),
+        ));
+    }
     undo_pending(dir).map_err(io_error("undo an unfinished lease in", dir))?;
     fuse::burn(dir)?;
     used::forget(dir).map_err(io_error("renew the index of", dir))?;
@@ -100,7 +107,7 @@ impl Living<'_> {
                 // Not a lease, but its name is taken all the same.
                 continue;
             }
-            let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+            let bytes = address_file::read(&path).map_err(io_error("read", &path))?;
             let owner = Owner::from_text(&String::from_utf8_lossy(&bytes));
             match owner.filter(|owner| !self.is_void(owner, address, &metadata)) {
                 Some(owner) => {
@@ -141,7 +148,7 @@ fn write_records(
 ) -> io::Result<()> {
     let owners = owners_dir(dir);
     let path = |name: &str| -> PathBuf { owners.join(name) };
-    let mut kept = Vec::new();
+    let mut kept = BTreeSet::new();
     for (owner, mut addresses) in by_owner {
         let Some(name) = owner.file_name() else {
             continue;
@@ -161,9 +168,9 @@ fn write_records(
         if before != Some(&record) {
             record.write(&path(&name))?;
         }
-        kept.push(name);
+        kept.insert(name);
     }
     old.keys()
-        .filter(|name| kept.binary_search(name).is_err())
+        .filter(|name| !kept.contains(*name))
         .try_for_each(|n| remove(&path(n)))
 }

@@ -23,6 +23,9 @@ pub(super) struct Record {
     pub(super) boot: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<Pod>,
+    /// Of all the above: a record that somebody has meddled with is no record.
+    #[serde(default)]
+    sum: u64,
 }
 
 /// An address, and which file stood for it.
@@ -53,6 +56,7 @@ impl Record {
             addresses,
             boot: boot.to_owned(),
             pod: None,
+            sum: 0,
         }
     }
 
@@ -60,18 +64,45 @@ impl Record {
         self.addresses.iter().map(|address| address.ip).collect()
     }
 
-    /// Reads a record; `None` if there is none, or a torn one.
+    pub(super) fn is_of(&self, owner: &Owner) -> bool {
+        self.container == owner.container() && self.ifname.as_deref() == owner.ifname()
+    }
+
+    /// Without its sum, for comparing and for summing up.
+    fn bare(&self) -> Self {
+        Self {
+            sum: 0,
+            ..self.clone()
+        }
+    }
+
+    fn sum_up(&self) -> u64 {
+        // FNV-1a: <http://www.isthe.com/chongo/tech/comp/fnv/>
+        let bytes = serde_json::to_vec(&self.bare()).unwrap_or_default();
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    /// Reads a record; `None` if there is none, or one that isn't whole.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Ok(bytes) => {
+                let record: Option<Self> = serde_json::from_slice(&bytes).ok();
+                let whole = record.filter(|record| record.sum == record.sum_up());
+                Ok(whole.map(|record| record.bare()))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let bytes = serde_json::to_vec(self).unwrap_or_default();
-        replace(path, &bytes)
+        let summed = Self {
+            sum: self.sum_up(),
+            ..self.clone()
+        };
+        replace(path, &serde_json::to_vec(&summed).unwrap_or_default())
     }
 }
 

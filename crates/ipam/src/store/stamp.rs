@@ -13,15 +13,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
 /// Length of the line, padded so that one write replaces all of it.
-const LINE_BYTES: usize = 100;
+const LINE_BYTES: usize = 120;
 
 /// What was known when the store was left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// The boot that it was left in.
     pub(super) boot: String,
-    /// The directory's modification time; absent while a change is under way.
-    pub(super) mtime: Option<Mtime>,
+    /// The modification times of the store's directory and of the one with the records; absent
+    /// while a change is under way.
+    pub(super) marks: Option<[Mtime; 2]>,
 }
 
 /// Seconds and nanoseconds.
@@ -44,11 +45,13 @@ impl Stamp {
     }
 
     pub(super) fn write(&self, lock: &File) -> io::Result<()> {
-        let mtime = match self.mtime {
-            Some((seconds, nanoseconds)) => format!("{seconds}.{nanoseconds:09}"),
+        let marks = match self.marks {
+            Some(marks) => marks
+                .map(|(seconds, nanos)| format!("{seconds}.{nanos:09}"))
+                .join(" "),
             None => "changing".to_owned(),
         };
-        let line = format!("headcni-ipam 1 {} {mtime}", self.boot);
+        let line = format!("headcni-ipam 1 {} {marks}", self.boot);
         let padded = format!("{line:<width$}\n", width = LINE_BYTES - 1);
         lock.write_all_at(padded.as_bytes(), 0)
     }
@@ -59,16 +62,17 @@ impl Stamp {
             return None;
         }
         let boot = words.next()?.to_owned();
-        let mtime = words.next()?;
-        let mtime = mtime
-            .split_once('.')
-            .and_then(|(seconds, nanos)| Some((seconds.parse().ok()?, nanos.parse().ok()?)));
-        Some(Self { boot, mtime })
+        let mut mark = || -> Option<Mtime> {
+            let (seconds, nanos) = words.next()?.split_once('.')?;
+            Some((seconds.parse().ok()?, nanos.parse().ok()?))
+        };
+        let marks = mark().and_then(|first| Some([first, mark()?]));
+        Some(Self { boot, marks })
     }
 }
 
 /// Sets the directory's modification time to a moment that no change from now on can give it.
-pub(super) fn mark_directory(dir: &Path) -> io::Result<Mtime> {
+pub(super) fn mark_directory(dir: &Path) -> io::Result<()> {
     let past = SystemTime::now() - Duration::from_secs(1);
     let since = past.duration_since(UNIX_EPOCH).unwrap_or_default();
     let times = Timestamps {
@@ -81,9 +85,7 @@ pub(super) fn mark_directory(dir: &Path) -> io::Result<Mtime> {
             tv_nsec: i64::from(since.subsec_nanos()),
         },
     };
-    utimensat(CWD, dir, &times, AtFlags::empty())?;
-    // Read back: a file system may keep less than nanoseconds.
-    directory_mtime(dir)
+    Ok(utimensat(CWD, dir, &times, AtFlags::empty())?)
 }
 
 #[cfg(test)]
@@ -103,10 +105,13 @@ mod tests {
             .open(path)
             .unwrap();
         assert_eq!(Stamp::read(&file).unwrap(), None);
-        for mtime in [Some((1_789_000_000, 5)), None] {
+        for marks in [
+            Some([(1_789_000_000, 5), (1_789_000_001, 999_999_999)]),
+            None,
+        ] {
             let stamp = Stamp {
                 boot: "842f1e82-2c09-4a44-921e-672ff1029bc4".to_owned(),
-                mtime,
+                marks,
             };
             stamp.write(&file).unwrap();
             assert_eq!(Stamp::read(&file).unwrap(), Some(stamp));
@@ -119,8 +124,8 @@ mod tests {
     fn any_change_after_marking_shows() {
         let directory = TempDir::new().unwrap();
         for round in 0..100 {
-            let marked = mark_directory(directory.path()).unwrap();
-            assert_eq!(directory_mtime(directory.path()).unwrap(), marked);
+            mark_directory(directory.path()).unwrap();
+            let marked = directory_mtime(directory.path()).unwrap();
             File::create(directory.path().join(round.to_string())).unwrap();
             assert_ne!(directory_mtime(directory.path()).unwrap(), marked);
         }

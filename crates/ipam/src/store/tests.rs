@@ -39,7 +39,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn lease(
-    session: &Session,
+    session: &mut Session,
     container: &str,
     sets: &[RangeSet],
     requested: &[IpAddr],
@@ -94,15 +94,13 @@ fn reboot(directory: &TempDir) {
         .open(net.join("lock"))
         .unwrap();
     let mut stamp = stamp::Stamp::read(&lock).unwrap().unwrap();
-    let this = stamp.boot.clone();
     stamp.boot = "another-boot".to_owned();
     stamp.write(&lock).unwrap();
     for entry in fs::read_dir(net.join(".headcni/owners")).unwrap() {
         let path = entry.unwrap().path();
-        let text = fs::read_to_string(&path)
-            .unwrap()
-            .replace(&this, "another-boot");
-        record::replace(&path, text.as_bytes()).unwrap();
+        let mut record = record::Record::read(&path).unwrap().unwrap();
+        record.boot = "another-boot".to_owned();
+        record.write(&path).unwrap();
     }
 }
 
@@ -110,7 +108,7 @@ fn reboot(directory: &TempDir) {
 fn a_lease_is_a_file_of_host_local_s_form() {
     let directory = TempDir::new().unwrap();
     let given = lease(
-        &store(&directory).open().unwrap(),
+        &mut store(&directory).open().unwrap(),
         "a",
         &[set("10.1.0.0/24")],
         &[],
@@ -132,7 +130,7 @@ fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
     let sets = [set("10.1.0.0/29")];
     for (container, address) in [("a", "10.1.0.2"), ("b", "10.1.0.3")] {
         assert_eq!(
-            lease(&store.open().unwrap(), container, &sets, &[]).unwrap(),
+            lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap(),
             [ip(address)]
         );
     }
@@ -150,12 +148,12 @@ fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
     );
     for (container, address) in [("c", "10.1.0.4"), ("d", "10.1.0.5"), ("e", "10.1.0.6")] {
         assert_eq!(
-            lease(&store.open().unwrap(), container, &sets, &[]).unwrap(),
+            lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap(),
             [ip(address)]
         );
     }
     assert_eq!(
-        lease(&store.open().unwrap(), "f", &sets, &[]).unwrap(),
+        lease(&mut store.open().unwrap(), "f", &sets, &[]).unwrap(),
         [ip("10.1.0.2")]
     );
 }
@@ -165,10 +163,10 @@ fn an_owner_gets_an_address_from_each_set_or_none() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/126")];
-    let given = lease(&store.open().unwrap(), "a", &sets, &[]).unwrap();
+    let given = lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
     assert_eq!(given, [ip("10.1.0.2"), ip("fd00::2")]);
-    lease(&store.open().unwrap(), "b", &sets, &[]).unwrap();
-    let error = lease(&store.open().unwrap(), "c", &sets, &[]).unwrap_err();
+    lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap();
+    let error = lease(&mut store.open().unwrap(), "c", &sets, &[]).unwrap_err();
     assert!(
         error.to_string().contains("fd00::/126 is full: 2 of 2"),
         "{error}"
@@ -180,9 +178,9 @@ fn an_owner_gets_an_address_from_each_set_or_none() {
 #[test]
 fn requested_addresses_are_given_or_refused_by_name() {
     let directory = TempDir::new().unwrap();
-    let session = store(&directory).open().unwrap();
+    let mut session = store(&directory).open().unwrap();
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-    let given = lease(&session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
+    let given = lease(&mut session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
     assert_eq!(given, [ip("10.1.0.7"), ip("fd00::9")]);
     for (address, part) in [
         ("10.1.0.7", "leased to container a interface eth0"),
@@ -190,12 +188,12 @@ fn requested_addresses_are_given_or_refused_by_name() {
         ("10.1.0.255", "10.1.0.255"),
         ("10.2.0.5", "10.2.0.5"),
     ] {
-        let error = lease(&session, "b", &sets, &[ip(address)]).unwrap_err();
+        let error = lease(&mut session, "b", &sets, &[ip(address)]).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
     let both = [ip("10.1.0.8"), ip("10.1.0.9")];
     assert!(matches!(
-        lease(&session, "b", &sets, &both),
+        lease(&mut session, "b", &sets, &both),
         Err(StoreError::Outside { .. })
     ));
     assert!(session.lease_of(&owner("b")).unwrap().is_none());
@@ -204,9 +202,9 @@ fn requested_addresses_are_given_or_refused_by_name() {
 #[test]
 fn a_second_lease_for_the_same_owner_is_refused_and_the_first_one_kept() {
     let directory = TempDir::new().unwrap();
-    let session = store(&directory).open().unwrap();
-    lease(&session, "a", &[set("10.1.0.0/24")], &[]).unwrap();
-    let error = lease(&session, "a", &[set("10.1.0.0/24")], &[]).unwrap_err();
+    let mut session = store(&directory).open().unwrap();
+    lease(&mut session, "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    let error = lease(&mut session, "a", &[set("10.1.0.0/24")], &[]).unwrap_err();
     assert!(error.to_string().contains("10.1.0.2"), "{error}");
     assert_eq!(
         session.lease_of(&owner("a")).unwrap().unwrap().addresses,
@@ -222,12 +220,12 @@ fn leases_of_host_local_are_seen_kept_and_released() {
     let store = store(&directory);
     let sets = [set("10.1.0.0/24")];
     assert_eq!(
-        lease(&store.open().unwrap(), "a", &sets, &[]).unwrap(),
+        lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap(),
         [ip("10.1.0.4")]
     );
     host_local_lease(&directory, "10.1.0.5", "newer\r\neth0");
     assert_eq!(
-        lease(&store.open().unwrap(), "b", &sets, &[]).unwrap(),
+        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
         [ip("10.1.0.6")]
     );
     for container in ["old", "older", "newer"] {
@@ -249,10 +247,10 @@ fn a_release_by_host_local_is_seen() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/30")];
-    lease(&store.open().unwrap(), "a", &sets, &[]).unwrap();
+    lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
     fs::remove_file(directory.path().join("net/10.1.0.2")).unwrap();
     assert_eq!(
-        lease(&store.open().unwrap(), "b", &sets, &[]).unwrap(),
+        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
         [ip("10.1.0.2")]
     );
     // A late DEL of the first owner must not free what is another's now.
@@ -275,9 +273,9 @@ fn torn_files_are_taken_back_and_foreign_ones_left_alone() {
     host_local_lease(&directory, "notes.txt", "mine");
     fs::create_dir(directory.path().join("net/10.1.0.4")).unwrap();
     let store = store(&directory);
-    let given = lease(&store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    let given = lease(&mut store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
     assert_eq!(given, [ip("10.1.0.2")]);
-    let given = lease(&store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
+    let given = lease(&mut store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
     assert_eq!(given, [ip("10.1.0.5")]);
     for name in ["10.1.0.3", "10.1.0.4", "notes.txt"] {
         assert!(names(&directory).contains(&name.to_owned()), "{name}");
@@ -290,7 +288,7 @@ fn an_index_that_disagrees_is_healed() {
     let store = store(&directory);
     let sets = [set("10.1.0.0/24")];
     for container in ["a", "b"] {
-        lease(&store.open().unwrap(), container, &sets, &[]).unwrap();
+        lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
     }
     let index = directory.path().join("net/.headcni");
     // Without its record, a lease isn't lost; without its map, no address is leased twice.
@@ -299,7 +297,7 @@ fn an_index_that_disagrees_is_healed() {
     record::replace(&index.join("owners/b@eth0"), b"{ torn").unwrap();
     record::replace(&directory.path().join("net/lock"), b"").unwrap();
     assert_eq!(
-        lease(&store.open().unwrap(), "c", &sets, &[]).unwrap(),
+        lease(&mut store.open().unwrap(), "c", &sets, &[]).unwrap(),
         [ip("10.1.0.4")]
     );
     for container in ["a", "b", "c"] {
@@ -320,11 +318,11 @@ fn leases_of_an_earlier_boot_are_void() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-    lease(&store.open().unwrap(), "a", &sets, &[]).unwrap();
+    lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
     reboot(&directory);
     assert!(store.open().unwrap().leases().unwrap().is_empty());
     assert_eq!(
-        lease(&store.open().unwrap(), "b", &sets, &[]).unwrap(),
+        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
         [ip("10.1.0.3"), ip("fd00::3")]
     );
 }
@@ -334,7 +332,7 @@ fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() 
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24")];
-    lease(&store.open().unwrap(), "ours", &sets, &[]).unwrap();
+    lease(&mut store.open().unwrap(), "ours", &sets, &[]).unwrap();
     host_local_lease(&directory, "10.1.0.7", "before\r\neth0");
     set_time(
         &directory,
@@ -343,7 +341,7 @@ fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() 
     );
     reboot(&directory);
     host_local_lease(&directory, "10.1.0.8", "after\r\neth0");
-    let session = store.open().unwrap();
+    let mut session = store.open().unwrap();
     let living: Vec<Lease> = session.leases().unwrap();
     assert_eq!(living.len(), 1, "{living:?}");
     assert_eq!(living[0].owner, owner("after"));
@@ -353,7 +351,7 @@ fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() 
 fn the_same_container_and_address_after_a_reboot_is_a_new_lease() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
-    lease(&store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    lease(&mut store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
     reboot(&directory);
     fs::remove_file(directory.path().join("net/10.1.0.2")).unwrap();
     host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
@@ -378,7 +376,7 @@ fn garbage_is_what_does_not_live() {
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
     for container in ["a", "b", "c"] {
-        lease(&store.open().unwrap(), container, &sets, &[]).unwrap();
+        lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
     }
     host_local_lease(&directory, "10.1.0.9", "not an id / at all");
     let dead = store
@@ -395,10 +393,10 @@ fn garbage_is_what_does_not_live() {
 #[test]
 fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
     let directory = TempDir::new().unwrap();
-    let session = store(&directory).open().unwrap();
+    let mut session = store(&directory).open().unwrap();
     let sets = [set("10.1.0.0/29")];
     for container in ["a", "b", "c", "d", "e"] {
-        lease(&session, container, &sets, &[]).unwrap();
+        lease(&mut session, container, &sets, &[]).unwrap();
     }
     assert_eq!(
         session.usage(&sets[0]).unwrap(),

@@ -13,13 +13,15 @@ use crate::bitmap::Bitmap;
 
 const PREFIX: &str = "used.";
 
-/// How many bits a subnet's map has; `None` if it is too large for one.
-fn bits(subnet: IpNet) -> Option<usize> {
-    let host_bits = subnet.max_prefix_len() - subnet.prefix_len();
-    let count = 1_u128
-        .checked_shl(u32::from(host_bits))
-        .filter(|n| *n <= Bitmap::MAX_BITS)?;
-    usize::try_from(count).ok()
+/// The part of a subnet that has a map: all of it, or of a huge one the block that `first` is in.
+pub(super) fn window(subnet: IpNet, first: IpAddr) -> IpNet {
+    let longest = subnet.max_prefix_len() - Bitmap::MAX_HOST_BITS;
+    let block = IpNet::new(first, subnet.prefix_len().max(longest)).unwrap_or(subnet);
+    block.trunc()
+}
+
+fn bits(window: IpNet) -> usize {
+    1 << (window.max_prefix_len() - window.prefix_len()).min(Bitmap::MAX_HOST_BITS)
 }
 
 fn path(dir: &Path, subnet: IpNet) -> PathBuf {
@@ -39,30 +41,19 @@ fn offset(subnet: IpNet, address: IpAddr) -> usize {
     usize::try_from(distance).unwrap_or_default()
 }
 
-/// The map of a subnet, read or else made of the directory's names; `None` if it is too large.
-pub(super) fn load(dir: &Path, subnet: IpNet) -> io::Result<Option<Bitmap>> {
-    let Some(bits) = bits(subnet) else {
-        return Ok(None);
-    };
-    match fs::read(path(dir, subnet)) {
-        Ok(bytes) if bytes.len() == bits.div_ceil(8) => Ok(Some(Bitmap::from_bytes(bytes))),
-        Ok(_) => rebuild(dir, subnet, bits).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            rebuild(dir, subnet, bits).map(Some)
-        }
+/// The map of a window, read or else made of the directory's names.
+pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Bitmap> {
+    match fs::read(path(dir, window)) {
+        Ok(bytes) if bytes.len() == bits(window).div_ceil(8) => Ok(Bitmap::from_bytes(bytes)),
+        Ok(_) => rebuild(dir, window),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => rebuild(dir, window),
         Err(error) => Err(error),
     }
 }
 
-/// The map of a subnet as the directory has it now.
-pub(super) fn reload(dir: &Path, subnet: IpNet) -> io::Result<Option<Bitmap>> {
-    bits(subnet)
-        .map(|bits| rebuild(dir, subnet, bits))
-        .transpose()
-}
-
-fn rebuild(dir: &Path, subnet: IpNet, bits: usize) -> io::Result<Bitmap> {
-    let mut map = Bitmap::free(bits);
+/// The map of a window as the directory has it now.
+pub(super) fn rebuild(dir: &Path, subnet: IpNet) -> io::Result<Bitmap> {
+    let mut map = Bitmap::free(bits(subnet));
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let address = name.to_str().and_then(|name| name.parse::<IpAddr>().ok());
@@ -78,7 +69,11 @@ fn rebuild(dir: &Path, subnet: IpNet, bits: usize) -> io::Result<Bitmap> {
 pub(super) fn note(dir: &Path, addresses: &[IpAddr], state: Bit) -> io::Result<()> {
     for (path, subnet) in maps(dir)? {
         for address in addresses.iter().filter(|address| subnet.contains(*address)) {
-            set_bit(&path, offset(subnet, *address), state)?;
+            match set_bit(&path, offset(subnet, *address), state) {
+                // Not a map of ours. One is made anew when it is needed.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => remove(&path)?,
+                outcome => outcome?,
+            }
         }
     }
     Ok(())

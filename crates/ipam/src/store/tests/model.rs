@@ -241,7 +241,13 @@ impl World {
     fn lose_nothing(&self) {
         self.session().collect(&|_| false).unwrap();
         for number in 0..5 {
-            lease(&self.session(), &format!("last{number}"), &self.sets, &[]).unwrap();
+            lease(
+                &mut self.session(),
+                &format!("last{number}"),
+                &self.sets,
+                &[],
+            )
+            .unwrap();
         }
     }
 }

@@ -1,0 +1,152 @@
+//! Makes and removes leases, each of them all or nothing.
+//!
+//! While a lease is being made, `pending` names its files; renaming that file into the record is
+//! the moment in which the lease comes to be. A release renames it back first. Whoever finds a
+//! `pending` after a crash removes the files that it names.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+
+use super::{Session, Upkeep};
+use crate::store::address_file::{self, Holder, Unnamed};
+use crate::store::record::{Record, RecordedAddress, owners_dir, pending_path, remove, replace};
+use crate::store::used::{self, Bit};
+use crate::store::{Lease, LeaseRequest, StoreError, fuse, io_error};
+
+/// Whether all files of a lease got their names.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Linked {
+    All,
+    NameTaken,
+}
+
+impl Session {
+    pub(super) fn write_lease(
+        &self,
+        request: &LeaseRequest<'_>,
+        name: &str,
+        addresses: &[IpAddr],
+    ) -> Result<Linked, StoreError> {
+        self.change(|| {
+            let linked = self.link_all(request, name, addresses)?;
+            let kept = match linked {
+                Linked::NameTaken => Ok(()),
+                Linked::All => self.keep_up_with_lease(addresses),
+            };
+            fuse::burn(&self.dir)?;
+            Ok((linked, upkeep(&kept)))
+        })
+    }
+
+    fn link_all(
+        &self,
+        request: &LeaseRequest<'_>,
+        name: &str,
+        addresses: &[IpAddr],
+    ) -> Result<Linked, StoreError> {
+        let on_dir = || io_error("write a lease to", &self.dir);
+        let files = (0..addresses.len())
+            .map(|number| Unnamed::new(&self.dir, request.owner, number))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(on_dir())?;
+        let recorded = addresses.iter().zip(&files);
+        let recorded = recorded.map(|(ip, file)| RecordedAddress::new(*ip, &file.identity));
+        let mut record = Record::of(request.owner, recorded.collect(), &self.boot);
+        record.pod = request.pod.cloned();
+
+        let pending = pending_path(&self.dir);
+        record
+            .write(&pending)
+            .map_err(io_error("write", &pending))?;
+        for (number, (address, file)) in addresses.iter().zip(&files).enumerate() {
+            fuse::burn(&self.dir)?;
+            if let Err(error) = self.link(file, *address) {
+                self.unlink(&addresses[..number]).map_err(on_dir())?;
+                remove(&pending).map_err(on_dir())?;
+                if error.kind() == ErrorKind::AlreadyExists {
+                    return Ok(Linked::NameTaken);
+                }
+                return Err(on_dir()(error));
+            }
+        }
+        fuse::burn(&self.dir)?;
+        fs::rename(&pending, owners_dir(&self.dir).join(name)).map_err(on_dir())?;
+        fuse::burn(&self.dir)?;
+        Ok(Linked::All)
+    }
+
+    fn keep_up_with_lease(&self, addresses: &[IpAddr]) -> io::Result<()> {
+        used::note(&self.dir, addresses, Bit::Used)?;
+        for (number, address) in addresses.iter().enumerate() {
+            replace(
+                &self.last_lease_path(number),
+                address.to_string().as_bytes(),
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_leases(&self, leases: &[Lease]) -> Result<(), StoreError> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        self.change(|| {
+            let mut kept = Ok(());
+            for lease in leases {
+                self.unlink_all(lease)?;
+                kept = kept.and(used::note(&self.dir, &lease.addresses, Bit::Free));
+                fuse::burn(&self.dir)?;
+                let pending = pending_path(&self.dir);
+                remove(&pending).map_err(io_error("remove", &pending))?;
+            }
+            Ok(((), upkeep(&kept)))
+        })
+    }
+
+    fn unlink_all(&self, lease: &Lease) -> Result<(), StoreError> {
+        let on_dir = || io_error("release a lease in", &self.dir);
+        if let Some(name) = lease.owner.file_name() {
+            match fs::rename(owners_dir(&self.dir).join(name), pending_path(&self.dir)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(on_dir()(error)),
+                _ => fuse::burn(&self.dir)?,
+            }
+        }
+        for address in &lease.addresses {
+            self.unlink(&[*address]).map_err(on_dir())?;
+            fuse::burn(&self.dir)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name, in place of a torn one if need be.
+    fn link(&self, file: &Unnamed, address: IpAddr) -> io::Result<()> {
+        match file.link(&self.dir, address) {
+            Err(error)
+                if error.kind() == ErrorKind::AlreadyExists
+                    && matches!(
+                        address_file::holder(&self.dir, address),
+                        Ok(Holder::TornFile)
+                    ) =>
+            {
+                remove(&address_file::path(&self.dir, address))?;
+                file.link(&self.dir, address)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn unlink(&self, addresses: &[IpAddr]) -> io::Result<()> {
+        addresses
+            .iter()
+            .try_for_each(|ip| remove(&address_file::path(&self.dir, *ip)))
+    }
+}
+
+fn upkeep(kept: &io::Result<()>) -> Upkeep {
+    if kept.is_ok() {
+        Upkeep::Done
+    } else {
+        Upkeep::Failed
+    }
+}
