@@ -57,13 +57,16 @@ pub(crate) fn has_interface(path: &str, name: &str) -> Option<bool> {
 
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-    let namespace = File::open(path).ok()?;
-    // In a thread of its own, which ends there: nothing has to be moved back.
-    let devices = std::thread::spawn(move || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
-        fs::read_to_string("/proc/thread-self/net/dev").ok()
-    });
-    Some(lists_interface(&devices.join().ok()??, name))
+    let (theirs, ours) = (
+        File::open(path).ok()?,
+        File::open("/proc/thread-self/ns/net").ok()?,
+    );
+    let network = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(theirs.as_fd(), network).ok()?;
+    let devices = fs::read_to_string("/proc/thread-self/net/dev");
+    move_into_link_name_space(ours.as_fd(), network)
+        .expect("whoever may enter a namespace may return to its own");
+    Some(lists_interface(&devices.ok()?, name))
 }
 
 #[cfg(not(target_os = "linux"))]

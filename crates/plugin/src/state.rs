@@ -291,7 +291,10 @@ impl Held {
         let bytes = serde_json::to_vec(record).unwrap_or_default();
         private_file(&temporary)
             .and_then(|mut file| {
-                file.set_len(0)?;
+                // Left over by a crash. An emptied file is written to disk at once by ext4.
+                if file.metadata()?.len() > 0 {
+                    file.set_len(0)?;
+                }
                 file.write_all(&bytes)
             })
             .and_then(|()| fs::rename(&temporary, &path))

@@ -2,12 +2,14 @@
 
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::{Env, MAX_DOCUMENT_BYTES};
+
+/// What every pipe takes at once, whether anybody reads it or not.
+const PIPE_BYTES: usize = 4096;
 
 /// How the program ended.
 pub(super) enum Finished {
@@ -41,34 +43,32 @@ pub(super) fn run(
     let mut child = command.spawn()?;
 
     if let Some(mut pipe) = child.stdin.take() {
-        // A thread, because a program that doesn't read must not hold us up. A failed write
-        // means that it ended early; its exit tells why.
-        spawned(&mut child, move || {
+        // A failed write means that it ended early; its exit tells why.
+        if stdin.len() <= PIPE_BYTES {
             let _ = pipe.write_all(&stdin);
-        })?;
+        } else {
+            // A program that doesn't read must not hold us up.
+            let write = move || drop(pipe.write_all(&stdin));
+            if let Err(error) = thread::Builder::new().spawn(write) {
+                end(&mut child);
+                return Err(error);
+            }
+        }
     }
-    let (sender, receiver) = mpsc::channel();
-    if let Some(pipe) = child.stdout.take() {
-        spawned(&mut child, move || {
-            let mut stdout = Vec::new();
-            let read = pipe.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut stdout);
-            let _ = sender.send(read.map(|_| stdout));
-        })?;
-    }
-
-    let stdout = match receiver.recv_timeout(timeout) {
-        Ok(Ok(stdout)) if stdout.len() as u64 > MAX_DOCUMENT_BYTES => {
+    let stdout = match child.stdout.take().map(|pipe| read_until(pipe, deadline)) {
+        None => Vec::new(),
+        Some(Ok(Some(stdout))) if stdout.len() as u64 > MAX_DOCUMENT_BYTES => {
             end(&mut child);
             return Ok(Finished::TooMuch);
         }
-        Ok(Ok(stdout)) => stdout,
-        Ok(Err(error)) => {
-            end(&mut child);
-            return Err(error);
-        }
-        Err(_) => {
+        Some(Ok(Some(stdout))) => stdout,
+        Some(Ok(None)) => {
             end(&mut child);
             return Ok(Finished::TimedOut);
+        }
+        Some(Err(error)) => {
+            end(&mut child);
+            return Err(error);
         }
     };
     let Some(status) = wait_until(&mut child, deadline)? else {
@@ -78,15 +78,41 @@ pub(super) fn run(
     Ok(Finished::Exited { status, stdout })
 }
 
-/// Starts a thread, or ends the child that it was to serve.
-fn spawned(child: &mut Child, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    match thread::Builder::new().spawn(work) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            end(child);
-            Err(error)
+/// Reads to the end, or to a byte beyond what is allowed; `None` if that takes too long.
+#[cfg(unix)]
+fn read_until(mut pipe: ChildStdout, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let mut stdout = Vec::new();
+    let mut chunk = [0; 8192];
+    while stdout.len() as u64 <= MAX_DOCUMENT_BYTES {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&left)) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Ok(0) => return Ok(None),
+            polled => polled?,
+        };
+        match pipe.read(&mut chunk)? {
+            0 => break,
+            count => stdout.extend_from_slice(&chunk[..count]),
         }
     }
+    Ok(Some(stdout))
+}
+
+#[cfg(not(unix))]
+fn read_until(pipe: ChildStdout, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    thread::Builder::new().spawn(move || {
+        let mut stdout = Vec::new();
+        let read = pipe.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut stdout);
+        let _ = sender.send(read.map(|_| stdout));
+    })?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    receiver
+        .recv_timeout(left)
+        .map_or(Ok(None), |read| read.map(Some))
 }
 
 /// Waits for a child that has closed its stdout: as a rule it ends in the same breath.

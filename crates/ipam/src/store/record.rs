@@ -118,6 +118,24 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .write_all(bytes)
 }
 
+/// Writes a small file in its place, without ever emptying it.
+///
+/// ext4 takes an emptied file for one that is being replaced, and writes it to disk at once.
+pub(super) fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    if file.metadata()?.len() == bytes.len() as u64 {
+        return Ok(());
+    }
+    file.set_len(bytes.len() as u64)
+}
+
 /// Removes a file that may be gone already.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {

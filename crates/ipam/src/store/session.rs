@@ -42,13 +42,14 @@ enum Index {
 
 impl Session {
     pub(super) fn begin(dir: &Path, lock: File) -> Result<Self, StoreError> {
+        let boot = boot::id();
         let stamp = Stamp::read(&lock).map_err(io_error("read the lock of", dir))?;
         let last_boot = stamp.as_ref().map(|stamp| stamp.boot.clone());
         let mut session = Self {
             dir: dir.to_owned(),
             lock,
             // A boot that can't be told is taken for the last one: nothing is void by mistake.
-            boot: boot::id()
+            boot: boot
                 .or_else(|| last_boot.clone())
                 .unwrap_or("unknown".to_owned()),
             index: Index::Right,
@@ -137,9 +138,10 @@ impl Session {
     /// What the index says. If the files say otherwise, it is made anew first.
     fn look_up(&mut self, owner: &Owner, name: &str) -> Result<Option<Lease>, StoreError> {
         let path = owners_dir(&self.dir).join(name);
-        if !path.exists() {
-            return Ok(None);
-        }
+        match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            found => found.map_err(io_error("look at", &path))?,
+        };
         let read = || Record::read(&path).map_err(io_error("read", &path));
         let mut record = read()?;
         if !self.is_true(owner, record.as_ref())? {

@@ -73,7 +73,8 @@ impl Stamp {
 
 /// Sets the directory's modification time to a moment that no change from now on can give it.
 pub(super) fn mark_directory(dir: &Path) -> io::Result<()> {
-    let past = SystemTime::now() - Duration::from_secs(1);
+    // Far enough for file systems that keep whole seconds.
+    let past = SystemTime::now() - Duration::from_secs(10);
     let since = past.duration_since(UNIX_EPOCH).unwrap_or_default();
     let times = Timestamps {
         last_access: Timespec {

@@ -198,7 +198,6 @@ fn a_thousand_in_a_queue_are_all_served() {
 }
 
 #[test]
-#[ignore = "known fault: it panics and says nothing"]
 fn whoever_cannot_start_a_thread_to_wait_says_so() {
     let scene = Scene::new();
     let conf = scene.subnets(&["10.1.0.0/24"]);

@@ -73,7 +73,6 @@ fn what_we_leased_is_released_on_a_full_disk() {
 }
 
 #[test]
-#[ignore = "known fault: to make the index anew takes room"]
 fn what_host_local_leased_is_released_on_a_full_disk() {
     let scene = Scene::new();
     mount(&scene, "size=128k");

@@ -43,7 +43,6 @@ fn split(scene: &Scene, call: &Call) -> (Vec<Moment>, Vec<Moment>) {
 }
 
 #[test]
-#[ignore = "known fault: every lease is void"]
 fn a_boot_that_cannot_be_told_voids_no_lease() {
     let scene = Scene::new();
     let conf = scene.subnets(&["10.1.0.0/29", "fd00::/125"]);
@@ -61,7 +60,6 @@ fn a_boot_that_cannot_be_told_voids_no_lease() {
 }
 
 #[rstest]
-#[ignore = "known fault: an error after the record is written leaves the lease"]
 fn an_add_that_fails_leaves_nothing_leased(#[values("EIO", "ENOSPC", "ESTALE")] errno: &str) {
     let scene = Scene::new();
     let conf = scene.subnets(&["10.1.0.0/29", "fd00::/125"]);

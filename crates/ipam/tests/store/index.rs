@@ -103,7 +103,6 @@ fn whatever_happens_to_maps_and_stamp_is_healed(
 }
 
 #[rstest]
-#[ignore = "known fault: the lease is made, and the ADD fails"]
 fn whatever_happens_to_maps_of_other_subnets_is_healed(
     #[values("a map of another subnet", "a map of everything")] how: &str,
 ) {
@@ -111,7 +110,6 @@ fn whatever_happens_to_maps_of_other_subnets_is_healed(
 }
 
 #[rstest]
-#[ignore = "known fault: CHECK fails, DEL releases nothing, ADD leases once more"]
 fn whatever_happens_to_a_record_is_healed(
     #[values(
         "no record",

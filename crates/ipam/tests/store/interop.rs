@@ -148,7 +148,6 @@ fn a_file_of_host_local_from_before_interfaces_were_named_is_everybodys() {
 }
 
 #[test]
-#[ignore = "known fault: the record of a living owner is removed"]
 fn names_that_begin_like_others_are_kept_apart() {
     let scene = Scene::new();
     let conf = scene.subnets(&["10.1.0.0/24"]);
@@ -165,7 +164,6 @@ fn names_that_begin_like_others_are_kept_apart() {
 }
 
 #[test]
-#[ignore = "known fault: DEL succeeds, the lease stays"]
 fn a_container_with_a_very_long_name_is_released_by_both() {
     let scene = Scene::new();
     let conf = scene.subnets(&["10.1.0.0/24"]);

@@ -75,7 +75,6 @@ fn an_add_killed_at_any_system_call_is_undone_or_done() {
 }
 
 #[test]
-#[ignore = "known fault: the next lease overwrites the file of a living one"]
 fn a_temporary_name_that_could_not_be_removed_spoils_no_lease() {
     let (scene, conf, moments) = stage();
     let unsupported = find(&moments, "O_TMPFILE").inject("error=EOPNOTSUPP");

@@ -163,7 +163,6 @@ fn a_range_that_grew_around_old_leases_steers_clear_of_them() {
 }
 
 #[test]
-#[ignore = "known fault: two stores, and addresses of living containers in both"]
 fn a_directory_named_like_the_network_that_host_local_used_is_taken_over_too() {
     let scene = Scene::new();
     let named = scene.data_dir().join("net");

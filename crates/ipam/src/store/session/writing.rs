@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use super::{Session, Upkeep};
 use crate::store::address_file::{self, Holder, Unnamed};
-use crate::store::record::{Record, RecordedAddress, owners_dir, pending_path, remove, replace};
+use crate::store::record::{Record, RecordedAddress, overwrite, owners_dir, pending_path, remove};
 use crate::store::used::{self, Bit};
 use crate::store::{Lease, LeaseRequest, StoreError, fuse, io_error};
 
@@ -79,7 +79,7 @@ impl Session {
     fn keep_up_with_lease(&self, addresses: &[IpAddr]) -> io::Result<()> {
         used::note(&self.dir, addresses, Bit::Used)?;
         for (number, address) in addresses.iter().enumerate() {
-            replace(
+            overwrite(
                 &self.last_lease_path(number),
                 address.to_string().as_bytes(),
             )?;
