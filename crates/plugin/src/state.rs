@@ -1,13 +1,14 @@
 //! The record of an attachment: what an ADD has begun, so that it can be undone.
 //!
-//! In `<dataDir>/<network>/` there are up to three files per attachment. `….json` is the record,
-//! replaced as a whole by renaming `….tmp` over it. `….lock` is held by whoever works on the
-//! attachment *and by every program that it executes*: when an ADD is killed, its delegates run
-//! on, and the DEL that follows waits for them instead of missing what they make.
+//! In `<dataDir>/<network>/` there are two files per attachment. `….json` is the record: a line
+//! is added with every step, and the last whole one counts. `….lock` is held by whoever works on
+//! the attachment *and by every program that it executes*: when an ADD is killed, its delegates
+//! run on, and the DEL that follows waits for them instead of missing what they make.
 //!
-//! Nothing is synced to disk: namespaces don't outlive the kernel, and a record that a power
-//! failure tore counts as none.
+//! Lines are added because replacing a file makes ext4 write it to disk at once. Nothing is synced:
+//! namespaces don't outlive the kernel, and a record that a power failure tore counts as none.
 
+use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -159,8 +160,7 @@ impl Store {
 
     /// What is on record about an attachment that somebody else may be working on.
     pub(crate) fn peek(&self, of: &Attachment) -> Option<Record> {
-        let bytes = read(&self.base(of).with_added_extension("json")).ok()?;
-        serde_json::from_slice(&bytes).ok()
+        last_whole_line(&read(&self.base(of).with_added_extension("json")).ok()?)
     }
 
     /// Fails if an ADD could not record what it does.
@@ -228,7 +228,11 @@ impl Store {
                 // Whoever held it before may have removed it.
                 Ok(()) if is_still_at(&file, &path) => {
                     share_with_children(&file).map_err(io_error("share", &path))?;
-                    return Ok(Some(Held { base, lock: file }));
+                    return Ok(Some(Held {
+                        base,
+                        lock: file,
+                        record: OnceCell::new(),
+                    }));
                 }
                 Ok(()) => {}
                 Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
@@ -255,6 +259,8 @@ enum Lock {
 pub(crate) struct Held {
     base: PathBuf,
     lock: File,
+    /// The record, once something was written to it.
+    record: OnceCell<File>,
 }
 
 impl Drop for Held {
@@ -274,9 +280,9 @@ impl Held {
     pub(crate) fn load(&self) -> Result<Option<Record>, StateError> {
         let path = self.file("json");
         match read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
+            Ok(bytes) => last_whole_line(&bytes)
                 .map(Some)
-                .map_err(|_| StateError::Damaged { path }),
+                .ok_or(StateError::Damaged { path }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(_) if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) => {
                 Err(StateError::Damaged { path })
@@ -287,24 +293,30 @@ impl Held {
 
     /// Replaces what is on record.
     pub(crate) fn save(&self, record: &Record) -> Result<(), StateError> {
-        let (path, temporary) = (self.file("json"), self.file("tmp"));
-        let bytes = serde_json::to_vec(record).unwrap_or_default();
-        private_file(&temporary)
-            .and_then(|mut file| {
-                // Left over by a crash. An emptied file is written to disk at once by ext4.
-                if file.metadata()?.len() > 0 {
-                    file.set_len(0)?;
-                }
-                file.write_all(&bytes)
-            })
-            .and_then(|()| fs::rename(&temporary, &path))
+        let path = self.file("json");
+        let mut line = serde_json::to_vec(record).unwrap_or_default();
+        line.push(b'\n');
+        self.open_record(&path)
+            .and_then(|mut file| file.write_all(&line))
             .map_err(io_error("write the record", &path))
+    }
+
+    /// The record's file, which is begun anew by the first line that is written.
+    fn open_record(&self, path: &Path) -> io::Result<&File> {
+        if let Some(file) = self.record.get() {
+            return Ok(file);
+        }
+        let file = private_file(path)?;
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+        }
+        Ok(self.record.get_or_init(|| file))
     }
 
     /// Forgets the attachment.
     pub(crate) fn remove(self) -> Result<(), StateError> {
         // The lock goes last: as long as it is there, a garbage collection finds the rest.
-        for extension in ["json", "tmp", "lock"] {
+        for extension in ["json", "lock"] {
             let path = self.file(extension);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -343,6 +355,12 @@ impl Record {
         };
         is_same && self.boot == boot_id()
     }
+}
+
+/// The newest state of a record: a line that was cut off says nothing.
+fn last_whole_line(bytes: &[u8]) -> Option<Record> {
+    let mut lines = bytes.rsplit(|byte| *byte == b'\n');
+    lines.find_map(|line| serde_json::from_slice(line).ok())
 }
 
 /// This boot of the kernel; empty where the system does not tell.

@@ -192,7 +192,8 @@ fn a_torn_record_is_damaged_not_half_believed() {
         .unwrap();
     held.save(&record()).unwrap();
     let whole = fs::read(held.file("json")).unwrap();
-    for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+    // Without the line's end it is still whole.
+    for length in [0, 1, whole.len() / 2, whole.len() - 2] {
         private_file(&held.file("json"))
             .unwrap()
             .set_len(length as u64)
@@ -219,6 +220,43 @@ fn what_can_never_have_been_is_nothing_to_undo() {
             .hold_any(&attachment("a", "eth0"), SHORT)
             .unwrap()
             .is_none()
+    );
+}
+
+#[test]
+fn a_line_that_was_cut_off_leaves_the_one_before() {
+    let directory = TempDir::new().unwrap();
+    let held = store(&directory)
+        .hold_new(&attachment("a", "eth0"), SHORT)
+        .unwrap();
+    held.save(&record()).unwrap();
+    let first = fs::metadata(held.file("json")).unwrap().len();
+    held.save(&Record {
+        progress: Progress::Done,
+        ..record()
+    })
+    .unwrap();
+    assert_eq!(held.load().unwrap().unwrap().progress, Progress::Done);
+    for length in [first, first + 1, first + 20] {
+        private_file(&held.file("json"))
+            .unwrap()
+            .set_len(length)
+            .unwrap();
+        assert_eq!(held.load().unwrap().unwrap().progress, Progress::Started);
+    }
+}
+
+#[test]
+fn a_new_record_begins_afresh() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let of = attachment("a", "eth0");
+    store.hold_new(&of, SHORT).unwrap().save(&record()).unwrap();
+    let once = fs::read(store.base(&of).with_added_extension("json")).unwrap();
+    store.hold_new(&of, LONG).unwrap().save(&record()).unwrap();
+    assert_eq!(
+        fs::read(store.base(&of).with_added_extension("json")).unwrap(),
+        once
     );
 }
 

@@ -116,7 +116,12 @@ fn a_disk_that_fills_up_in_the_middle_of_an_add_undoes_it() {
     scene.script("last", result);
     // Before the last member's record is written, and before the final one.
     for more in [&["fills", "last"][..], &["fills"]] {
-        let more: Vec<_> = more.iter().map(|kind| json!({ "type": kind })).collect();
+        // A line that doesn't fit into what the file has of the disk already.
+        let large = "x".repeat(10_000);
+        let more: Vec<_> = more
+            .iter()
+            .map(|kind| json!({ "type": kind, "large": large }))
+            .collect();
         let conf = with(chain(&more), "dataDir", json!(DATA_DIR));
         let outcome = scene.refused("ADD", &conf, &pod, 5);
         assert!(outcome.err_msg().contains(DATA_DIR), "{outcome:?}");

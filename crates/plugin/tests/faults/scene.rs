@@ -104,8 +104,9 @@ impl Scene {
 
     /// What is on record about `eth0` of a container.
     pub(crate) fn record(&self, container: &str) -> Option<Value> {
-        let text = fs::read(self.record_path(container)).ok()?;
-        Some(serde_json::from_slice(&text).unwrap())
+        let text = fs::read_to_string(self.record_path(container)).ok()?;
+        // A line is added with every step.
+        Some(serde_json::from_str(text.lines().last()?).unwrap())
     }
 
     /// Replaces what is on record about `eth0` of a container.
