@@ -8,6 +8,8 @@
 //! Lines are added because replacing a file makes ext4 write it to disk at once. Nothing is synced:
 //! namespaces don't outlive the kernel, and a record that a power failure tore counts as none.
 
+mod record;
+
 use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,46 +17,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni::{Attachment, CniArgs, ContainerId, Error, IfName, NetResult, NetworkName, code};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use cni::{Attachment, ContainerId, Error, IfName, NetworkName, code};
 
-use crate::netns::Identity;
-
-/// What is known about an attachment.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// The kernel's boot that it was made in.
-    pub(crate) boot: String,
-    /// The namespace's path, and what was behind it.
-    pub(crate) netns: Option<String>,
-    pub(crate) netns_identity: Option<Identity>,
-    /// `CNI_ARGS` of the ADD.
-    pub(crate) args: String,
-    /// Whether the ADD came to its end.
-    pub(crate) progress: Progress,
-    /// Every plugin that was executed, in order.
-    pub(crate) steps: Vec<RecordedStep>,
-    /// The newest result, in the form of version 1.1.0.
-    pub(crate) result: Option<NetResult>,
-}
-
-/// A plugin that was executed, or is about to be.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct RecordedStep {
-    pub(crate) index: usize,
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) config: Map<String, Value>,
-    pub(crate) progress: Progress,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Progress {
-    Started,
-    Done,
-}
+use record::last_whole_line;
+pub(crate) use record::{Progress, Record, RecordedStep, boot_id};
 
 /// Trouble with records.
 #[derive(Debug, thiserror::Error)]
@@ -331,42 +297,6 @@ impl Held {
         }
         Ok(())
     }
-}
-
-impl Record {
-    /// The attachment as it was made; the namespace only if it is still the same one.
-    pub(crate) fn attachment(&self, container: ContainerId, ifname: IfName) -> Attachment {
-        Attachment {
-            container,
-            ifname,
-            netns: self.netns.clone().filter(|path| self.is_made_in(path)),
-            args: CniArgs::parse(&self.args).unwrap_or_default(),
-        }
-    }
-
-    /// Whether the namespace at `path` is the one that the attachment was made in.
-    pub(crate) fn is_made_in(&self, path: &str) -> bool {
-        let now = Identity::of(path);
-        let is_same = match (&now, &self.netns_identity) {
-            (Some(now), Some(then)) => now.may_be(then),
-            // There was no file then and there is none now: a name is all that there is.
-            (None, None) => self.netns.as_deref() == Some(path),
-            _ => false,
-        };
-        is_same && self.boot == boot_id()
-    }
-}
-
-/// The newest state of a record: a line that was cut off says nothing.
-fn last_whole_line(bytes: &[u8]) -> Option<Record> {
-    let mut lines = bytes.rsplit(|byte| *byte == b'\n');
-    lines.find_map(|line| serde_json::from_slice(line).ok())
-}
-
-/// This boot of the kernel; empty where the system does not tell.
-pub(crate) fn boot_id() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
 }
 
 /// Makes a directory for its owner's eyes only.

@@ -1,6 +1,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
+use cni::CniArgs;
+use serde_json::Map;
 use tempfile::TempDir;
 
 use super::*;
