@@ -142,10 +142,6 @@ impl Run<'_> {
 
     /// Deals with what an earlier ADD for the same container and interface left.
     fn clear_the_way(&self, held: &Held, to: &Attachment) -> Result<(), Error> {
-        let leftover = |netns| Attachment {
-            netns,
-            ..to.clone()
-        };
         match self.load(held)? {
             Known::Nothing => Ok(()),
             Known::Record(record) => {
@@ -175,7 +171,11 @@ impl Run<'_> {
             Known::Damaged => {
                 // It may be of an attachment that lives.
                 refuse_existing_interface(to)?;
-                self.undo(&self.members_without_record(None)?, None, &leftover(None))
+                let leftover = Attachment {
+                    netns: None,
+                    ..to.clone()
+                };
+                self.undo(&self.members_without_record(None)?, None, &leftover)
             }
         }
     }
