@@ -1,8 +1,8 @@
 //! `subnet.env`: which subnets, MTU and masquerading this node's pods get.
 //!
 //! Lines of `KEY=VALUE`; lists are separated by commas. An environment variable of the same name
-//! wins over the line. A file that was cut off in the middle is refused and never half believed:
-//! every key is required, and every subnet must lie in its network.
+//! wins over the line. A file that was cut off is refused where that shows: every key is required,
+//! and every subnet must lie in its network.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -183,7 +183,7 @@ impl Settings<'_> {
 
     /// Adds the file's values where the environment has none.
     fn add_file(&mut self) -> Result<(), SubnetEnvError> {
-        let text = match fs::read_to_string(self.file) {
+        let text = match read_regular(self.file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.file_exists = false;
@@ -308,6 +308,17 @@ impl Settings<'_> {
             trouble,
         }
     }
+}
+
+/// Reads a file, but waits for no pipe.
+fn read_regular(path: &Path) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        ));
+    }
+    fs::read_to_string(path)
 }
 
 /// The keys that we know, each with its line and value; others belong to a later version.

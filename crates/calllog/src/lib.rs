@@ -240,7 +240,9 @@ impl<'a> CallLog<'a> {
 fn render(mut line: Line) -> Vec<u8> {
     const MAX_CHARS: usize = 2000;
     const MAX_ITEMS: usize = 100;
-    line.error = line.error.chars().take(MAX_CHARS).collect();
+    for text in [&mut line.error, &mut line.network] {
+        *text = text.chars().take(MAX_CHARS).collect();
+    }
     for list in [&mut line.warnings, &mut line.notes, &mut line.ips] {
         list.truncate(MAX_ITEMS);
         for text in list {

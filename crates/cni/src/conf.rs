@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::keys::shown;
 use crate::{Error, NetResult, NetworkName, PluginType, Version, code};
 
 /// A plugin's configuration: the protocol's keys as types, all others as they came.
@@ -40,7 +41,7 @@ impl NetConf {
         let Value::Object(keys) = document else {
             return Err(decoding(format!(
                 "the network configuration on stdin is not a JSON object: {}",
-                excerpt(&document)
+                shown(&document)
             )));
         };
         let version = match protocol_text(&keys, "cniVersion")? {
@@ -107,7 +108,10 @@ impl NetConf {
                 None | Some(Value::Null) => {}
                 Some(list) => {
                     return Vec::deserialize(list).map_err(|error| {
-                        Error::config(format!("{key} {}: {error}", excerpt(list)))
+                        Error::config(format!(
+                            "{key} {}: {error}; each entry has containerID and ifname",
+                            shown(list)
+                        ))
                     });
                 }
             }
@@ -123,19 +127,9 @@ fn protocol_text<'a>(keys: &'a Map<String, Value>, key: &str) -> Result<Option<&
         Some(Value::String(text)) => Ok(Some(text)),
         Some(other) => Err(Error::new(
             code::DECODING_FAILURE,
-            format!("{key} must be text and is {}", excerpt(other)),
+            format!("{key} must be text and is {}", shown(other)),
         )),
     }
-}
-
-/// A value for an error message, short enough to read.
-pub(crate) fn excerpt(value: &Value) -> String {
-    const MAX_CHARS: usize = 120;
-    let text = value.to_string();
-    if text.chars().count() <= MAX_CHARS {
-        return text;
-    }
-    text.chars().take(MAX_CHARS).chain("…".chars()).collect()
 }
 
 #[cfg(test)]
@@ -149,6 +143,7 @@ mod tests {
     #[case(" \n", code::DECODING_FAILURE, "empty")]
     #[case("{", code::DECODING_FAILURE, "not JSON")]
     #[case("[1]", code::DECODING_FAILURE, "[1]")]
+    #[case(r#"[{"secret":1}]"#, code::DECODING_FAILURE, "a list")]
     #[case(r#"{"cniVersion":1,"name":"n"}"#, code::DECODING_FAILURE, "cniVersion")]
     #[case(
         r#"{"cniVersion":"2.0.0","name":"n"}"#,

@@ -87,9 +87,9 @@ impl Error {
 
     /// The object that goes to stdout.
     pub fn to_json(&self, version: &str) -> Value {
-        let mut object = json!({ "cniVersion": version, "code": self.code, "msg": self.msg });
+        let mut object = json!({ "cniVersion": version, "code": self.code, "msg": cut(&self.msg) });
         if !self.details.is_empty() {
-            object["details"] = self.details.clone().into();
+            object["details"] = cut(&self.details).into();
         }
         object
     }
@@ -123,6 +123,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A text that a person, or a runtime's log, can still take.
+fn cut(text: &str) -> String {
+    const MAX_CHARS: usize = 4096;
+    text.chars().take(MAX_CHARS).collect()
+}
 
 /// An error and its causes as one line: `open lease store /x: permission denied`.
 fn chain(error: &dyn std::error::Error) -> String {

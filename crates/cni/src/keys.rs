@@ -81,13 +81,7 @@ impl<'a> Keys<'a> {
 
     /// The error for a value that isn't what it must be.
     pub fn wrong(&self, key: &str, wanted: &str) -> Error {
-        const MAX_CHARS: usize = 120;
-        let value = self
-            .map
-            .get(key)
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let value: String = value.chars().take(MAX_CHARS).collect();
+        let value = self.map.get(key).map(shown).unwrap_or_default();
         Error::config(format!(
             "{} must be {wanted} and is {value}",
             self.name(key)
@@ -104,6 +98,19 @@ impl<'a> Keys<'a> {
             None => Ok(None),
             Some(value) => read(value).map(Some).ok_or_else(|| self.wrong(key, wanted)),
         }
+    }
+}
+
+/// A value for an error message: short, and never what is inside of an object, which may be a
+/// secret.
+pub(crate) fn shown(value: &Value) -> String {
+    const MAX_CHARS: usize = 120;
+    match value {
+        Value::Object(map) if !map.is_empty() => "an object".to_owned(),
+        Value::Array(list) if list.iter().any(|item| item.is_object() || item.is_array()) => {
+            "a list".to_owned()
+        }
+        value => value.to_string().chars().take(MAX_CHARS).collect(),
     }
 }
 

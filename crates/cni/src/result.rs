@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Version;
+use crate::keys::shown;
 
 /// What an ADD made: interfaces, their addresses, routes and DNS settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -196,10 +197,13 @@ impl Dns {
 pub enum ResultError {
     /// It isn't an object.
     #[error("the result is not a JSON object: {0}")]
-    NotAnObject(Value),
+    NotAnObject(String),
     /// Its version is unknown.
     #[error("the result's {0}")]
     Version(crate::version::UnknownVersion),
+    /// Its version is no text.
+    #[error("the result's cniVersion is not text")]
+    VersionNotText,
     /// A key has an impossible value.
     #[error("the result has a wrong value")]
     Value(#[from] serde_json::Error),
@@ -212,13 +216,13 @@ impl NetResult {
     /// in the version that they were asked in.
     pub fn from_json(document: Value, unstated: Version) -> Result<Self, ResultError> {
         let Value::Object(mut object) = document else {
-            return Err(ResultError::NotAnObject(document));
+            return Err(ResultError::NotAnObject(shown(&document)));
         };
         let version = match object.remove("cniVersion") {
             None | Some(Value::Null) => unstated,
             Some(Value::String(text)) if text.is_empty() => unstated,
             Some(Value::String(text)) => text.parse().map_err(ResultError::Version)?,
-            Some(other) => return Err(ResultError::NotAnObject(other)),
+            Some(_) => return Err(ResultError::VersionNotText),
         };
         if version <= Version::V0_2_0 {
             return legacy::read(object);

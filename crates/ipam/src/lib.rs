@@ -2,7 +2,7 @@
 //!
 //! [`Store`] is the lease store on disk, in host-local's own layout; [`Session`] is exclusive
 //! access to it; [`Settings`] is what an `ipam` configuration says. The plugin `headcni-ipam` is
-//! a thin program around them; `headcni` and the daemon link this library instead.
+//! a thin program around them; whoever else needs leases links this library.
 
 mod bitmap;
 mod conf;

@@ -61,8 +61,8 @@ pub enum RangeError {
     /// A set of both families.
     #[error("ranges {0} and {1} are of different IP families: make them two sets")]
     MixedFamilies(String, String),
-    /// A range would lease the gateway of another one of its subnet.
-    #[error("range {range} has {gateway}, which is the gateway of another range of that subnet")]
+    /// A range would lease the gateway of another one.
+    #[error("range {range} has {gateway}, which is the gateway of another range")]
     LeasedGateway {
         /// The range.
         range: String,
@@ -155,7 +155,7 @@ impl Range {
 
     /// How many addresses can be leased.
     pub fn capacity(&self) -> u128 {
-        number(self.last) - number(self.first) + 1 - self.reserved().len() as u128
+        (number(self.last) - number(self.first)).saturating_add(1) - self.reserved().len() as u128
     }
 
     /// The first address of the span.

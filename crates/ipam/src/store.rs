@@ -7,7 +7,7 @@
 //!   lock                   held by whoever reads or writes here; our stamp is in it
 //!   .headcni/owners/…      one record per owner: addresses, pod, boot
 //!   .headcni/used.…        one bitmap per subnet
-//!   .headcni/pending       a lease that is being made
+//!   .headcni/pending       a lease that is being made or released
 //! ```
 //!
 //! The files are the truth, and host-local knows no others. The index is a cache of them that is
@@ -147,7 +147,7 @@ pub enum StoreError {
         sets: String,
     },
     /// The owner's name can't be a file's name.
-    #[error("{owner} is too long a name for a lease")]
+    #[error("CNI_CONTAINERID is too long a name for a lease: {owner}")]
     LongName {
         /// The owner.
         owner: String,
@@ -160,6 +160,8 @@ pub(crate) mod own_code {
     pub(crate) const EXHAUSTED: u32 = 110;
     /// The address that was asked for can't be had.
     pub(crate) const NOT_TO_BE_HAD: u32 = 111;
+    /// A lease that should be there isn't.
+    pub(crate) const NOT_LEASED: u32 = 112;
 }
 
 impl StoreError {
@@ -198,7 +200,7 @@ impl From<StoreError> for Error {
             StoreError::Taken { .. } | StoreError::Reserved { .. } | StoreError::Outside { .. } => {
                 own_code::NOT_TO_BE_HAD
             }
-            StoreError::LongName { .. } => code::INVALID_CONFIG,
+            StoreError::LongName { .. } => code::INVALID_ENVIRONMENT,
         };
         Self::caused(code, &error)
     }

@@ -1,5 +1,6 @@
 //! The verbs of the IPAM plugin, for whoever has a call at hand.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use ipnet::IpNet;
 use serde_json::Map;
 
 use crate::conf::Settings;
-use crate::store::{LeaseRequest, Owner, StoreError};
+use crate::store::{LeaseRequest, Owner, StoreError, own_code};
 
 /// How often a call is tried when the store is in a passing trouble.
 const MAX_TRIES: u32 = 3;
@@ -63,7 +64,10 @@ pub fn check(call: &Call, of: &Attachment) -> Result<(), Error> {
         Some(mut session) => session.lease_of(&owner)?,
     };
     let Some(lease) = lease else {
-        return Err(Error::new(own::NOT_LEASED, format!("{owner} has no lease")));
+        return Err(Error::new(
+            own_code::NOT_LEASED,
+            format!("{owner} has no lease"),
+        ));
     };
     let stated = call.conf.prev_result()?.unwrap_or_default();
     let is_ours = |ip: &&IpConfig| {
@@ -80,7 +84,7 @@ pub fn check(call: &Call, of: &Attachment) -> Result<(), Error> {
     {
         None => Ok(()),
         Some(ip) => Err(Error::new(
-            own::NOT_LEASED,
+            own_code::NOT_LEASED,
             format!(
                 "{owner} has no lease for {}, which prevResult names",
                 ip.address.addr()
@@ -94,11 +98,14 @@ pub fn collect_garbage(call: &Call, valid: &[ValidAttachment]) -> Result<(), Err
     let Some(mut session) = Settings::store_for_cleaning(&call.conf)?.open_existing()? else {
         return Ok(());
     };
-    session.collect(&|owner| {
-        valid.iter().any(|valid| {
-            valid.container_id == owner.container()
-                && owner.ifname().is_none_or(|ifname| ifname == valid.ifname)
-        })
+    let containers: BTreeSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
+    let pairs: BTreeSet<(&str, &str)> = valid
+        .iter()
+        .map(|v| (v.container_id.as_str(), v.ifname.as_str()))
+        .collect();
+    session.collect(&|owner| match owner.ifname() {
+        Some(ifname) => pairs.contains(&(owner.container(), ifname)),
+        None => containers.contains(owner.container()),
     })?;
     Ok(())
 }
@@ -111,6 +118,7 @@ pub fn status(call: &Call) -> Result<(), Error> {
     };
     let settings = Settings::parse(&call.conf, &cni::CniArgs::default())?;
     let session = Settings::store(&call.conf)?.open().map_err(unavailable)?;
+    session.check_room().map_err(unavailable)?;
     if !settings.is_status_strict {
         return Ok(());
     }
@@ -127,11 +135,6 @@ pub fn status(call: &Call) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-mod own {
-    /// A lease that should be there isn't.
-    pub(super) const NOT_LEASED: u32 = 112;
 }
 
 fn retried<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {

@@ -2,6 +2,7 @@
 //!
 //! What is on record counts; the configuration of the call is for where there is no record.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use cni::{Attachment, CniArgs, Error, NetResult, PluginType, ValidAttachment, Verb};
@@ -23,7 +24,8 @@ impl Run<'_> {
         let outcome = self.undo_known(&known, of);
         // What is on record is kept for as long as anything real remains.
         if outcome.is_ok() || matches!(known, Known::Nothing) {
-            held.map_or(Ok(()), Held::remove)?;
+            let forgotten = held.map_or(Ok(()), Held::remove);
+            return outcome.and(forgotten.map_err(Error::from));
         }
         outcome
     }
@@ -87,10 +89,16 @@ impl Run<'_> {
             errors.push(error);
             Vec::new()
         });
-        for (container, ifname) in store.attachments()? {
-            let is_valid = valid
-                .iter()
-                .any(|v| v.container_id == container.as_str() && v.ifname == ifname.as_str());
+        let attachments = store.attachments().unwrap_or_else(|error| {
+            errors.push(error.into());
+            Vec::new()
+        });
+        let valid: BTreeSet<(&str, &str)> = valid
+            .iter()
+            .map(|v| (v.container_id.as_str(), v.ifname.as_str()))
+            .collect();
+        for (container, ifname) in attachments {
+            let is_valid = valid.contains(&(container.as_str(), ifname.as_str()));
             let of = Attachment {
                 container,
                 ifname,

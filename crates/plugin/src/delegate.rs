@@ -93,7 +93,7 @@ pub(crate) fn complete(
     conf.insert("type".to_owned(), kind.as_str().into());
     for (key, value) in entry.map() {
         let is_ours = OWN_KEYS.contains(&key.as_str()) || key.starts_with("cni.dev/");
-        if !is_ours && !conf.contains_key(key) {
+        if !is_ours && !value.is_null() && !conf.contains_key(key) {
             conf.insert(key.clone(), value.clone());
         }
     }
@@ -102,8 +102,8 @@ pub(crate) fn complete(
     if let Some(mtu) = agreed(entry, "mtu", keys, "mtu")? {
         conf.insert("mtu".to_owned(), mtu.clone());
     }
-    let has_ipmasq = keys.flag("ipMasq")?.is_some();
-    if needs_ranges || !conf.contains_key("mtu") || !has_ipmasq {
+    keys.flag("ipMasq")?;
+    if needs_ranges || !conf.contains_key("mtu") || !conf.contains_key("ipMasq") {
         let known = match load(subnet_file) {
             Ok(subnets) => {
                 if needs_ranges {

@@ -1,6 +1,7 @@
 //! The little that this plugin must know about network namespaces itself.
 
 use std::fs::Metadata;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Identity {
     /// Device and inode of its file. The kernel gives them to another namespace later.
     number: String,
-    /// When the file got its place in the file system; nothing of the kind under `/proc`.
+    /// When the file got its place in the file system, unless the path is a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     born: Option<String>,
 }
@@ -29,8 +30,8 @@ impl Identity {
         let born = format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec());
         Self {
             number: format!("{}:{}", metadata.dev(), metadata.ino()),
-            // There the kernel makes a new inode, with a new time, whenever it likes.
-            born: (!path.starts_with("/proc/")).then_some(born),
+            // Behind a link is the kernel's own file under /proc, with a new time whenever it likes.
+            born: (!Path::new(path).is_symlink()).then_some(born),
         }
     }
 
@@ -50,28 +51,37 @@ impl Identity {
 }
 
 /// Whether the namespace at `path` has an interface of this name; `None` if that can't be told.
+///
+/// An error means that the way back failed: nothing more may be done in this process.
 #[cfg(target_os = "linux")]
-pub(crate) fn has_interface(path: &str, name: &str) -> Option<bool> {
+pub(crate) fn has_interface(path: &str, name: &str) -> io::Result<Option<bool>> {
     use std::fs::{self, File};
     use std::os::fd::AsFd;
 
+    use rustix::fs::{Mode, OFlags, open};
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-    let (theirs, ours) = (
-        File::open(path).ok()?,
-        File::open("/proc/thread-self/ns/net").ok()?,
-    );
     let network = Some(LinkNameSpaceType::Network);
-    move_into_link_name_space(theirs.as_fd(), network).ok()?;
+    // A pipe in its place must not hold us up.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let (Ok(theirs), Ok(ours)) = (
+        open(path, flags, Mode::empty()),
+        File::open("/proc/thread-self/ns/net"),
+    ) else {
+        return Ok(None);
+    };
+    if move_into_link_name_space(theirs.as_fd(), network).is_err() {
+        return Ok(None);
+    }
     let devices = fs::read_to_string("/proc/thread-self/net/dev");
-    move_into_link_name_space(ours.as_fd(), network)
-        .expect("whoever may enter a namespace may return to its own");
-    Some(lists_interface(&devices.ok()?, name))
+    move_into_link_name_space(ours.as_fd(), network)?;
+    Ok(devices.ok().map(|devices| lists_interface(&devices, name)))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn has_interface(_path: &str, _name: &str) -> Option<bool> {
-    None
+#[expect(clippy::unnecessary_wraps, reason = "it can fail on Linux")]
+pub(crate) fn has_interface(_path: &str, _name: &str) -> io::Result<Option<bool>> {
+    Ok(None)
 }
 
 /// `/proc/net/dev` has two lines of heading, then `name: numbers` per interface.
@@ -101,8 +111,8 @@ mod tests {
 
     #[test]
     fn what_is_no_namespace_tells_nothing() {
-        assert_eq!(has_interface("/nonexistent", "eth0"), None);
-        assert_eq!(has_interface("/etc/hostname", "eth0"), None);
+        assert_eq!(has_interface("/nonexistent", "eth0").unwrap(), None);
+        assert_eq!(has_interface("/etc/hostname", "eth0").unwrap(), None);
         assert_eq!(Identity::of("/nonexistent"), None);
     }
 
@@ -117,5 +127,15 @@ mod tests {
         assert!(one.may_be(&identity("4:7", None)));
         assert!(!one.may_be(&identity("4:7", Some("2.0"))));
         assert!(!one.may_be(&identity("4:8", None)));
+    }
+
+    #[test]
+    fn a_link_to_a_namespace_is_the_same_at_every_look() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let link = directory.path().join("netns");
+        std::os::unix::fs::symlink("/proc/self/ns/net", &link).unwrap();
+        let identity = Identity::of(link.to_str().unwrap()).unwrap();
+        assert_eq!(identity.born, None);
+        assert!(identity.may_be(&Identity::of("/proc/thread-self/ns/net").unwrap()));
     }
 }

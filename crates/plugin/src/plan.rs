@@ -233,9 +233,8 @@ fn unreachable_capabilities(outer: Keys<'_>, member: Keys<'_>) -> Result<Vec<Str
         .filter(|(_, value)| value.as_bool() == Some(true))
         .map(|(name, _)| name);
     let reachable = |name: &String| {
-        ["capabilities", "runtimeConfig"]
-            .iter()
-            .any(|key| outer.value(key).and_then(|map| map.get(name)).is_some())
+        let of = |key| outer.value(key).and_then(|map: &Value| map.get(name));
+        of("runtimeConfig").is_some() || of("capabilities").and_then(Value::as_bool) == Some(true)
     };
     Ok(wanted
         .filter(|name| !reachable(name))

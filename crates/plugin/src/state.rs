@@ -257,7 +257,7 @@ impl Held {
         }
     }
 
-    /// Replaces what is on record.
+    /// Adds the newest state to the record.
     pub(crate) fn save(&self, record: &Record) -> Result<(), StateError> {
         let path = self.file("json");
         let mut line = serde_json::to_vec(record).unwrap_or_default();

@@ -361,11 +361,18 @@ fn refuse_existing_interface(to: &Attachment) -> Result<(), Error> {
     let Some(path) = &to.netns else { return Ok(()) };
     let name = to.ifname.as_str();
     // Every namespace has `lo`, and configuring it is what the loopback plugin does.
-    if name != "lo" && netns::has_interface(path, name) == Some(true) {
-        return Err(Error::new(
+    if name == "lo" {
+        return Ok(());
+    }
+    match netns::has_interface(path, name) {
+        Ok(Some(true)) => Err(Error::new(
             code::ALREADY_ATTACHED,
             format!("CNI_IFNAME {name} exists already in CNI_NETNS {path}"),
-        ));
+        )),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::io(
+            format_args!("come back from CNI_NETNS {path}"),
+            &error,
+        )),
     }
-    Ok(())
 }

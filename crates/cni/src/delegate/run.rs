@@ -138,9 +138,9 @@ fn end(child: &mut Child) {
     let group = Pid::from_child(child);
     // Fails only if nobody is left, which is what we want.
     let _ = kill_process_group(group, Signal::KILL);
-    let _ = child.wait();
-    // Grandchildren are reaped by init. Bounded, because one may be stuck in the kernel.
+    // Bounded, because one may be stuck in the kernel. Grandchildren are reaped by init.
     let deadline = Instant::now() + Duration::from_secs(2);
+    let _ = wait_until(child, deadline);
     while test_kill_process_group(group).is_ok() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }

@@ -1,16 +1,18 @@
 //! Name servers from a file in the form of resolv.conf(5).
 
+use std::io;
 use std::path::Path;
 
 use cni::{Dns, Error};
 
 pub(super) fn read(path: &Path) -> Result<Dns, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::io(
-            format_args!("read ipam.resolvConf {}", path.display()),
-            &error,
-        )
-    })?;
+    let attempt = format!("read ipam.resolvConf {}", path.display());
+    // A pipe must not hold us up.
+    let text = match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(io::ErrorKind::InvalidInput.into()),
+        _ => std::fs::read_to_string(path),
+    };
+    let text = text.map_err(|error| Error::io(attempt, &error))?;
     Ok(parse(&text))
 }
 

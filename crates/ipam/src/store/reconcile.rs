@@ -52,7 +52,8 @@ fn undo_pending(dir: &Path) -> io::Result<()> {
             let file = address_file::path(dir, address.ip);
             // Only the very file of that lease: the address may be another's by now.
             if fs::metadata(&file).is_ok_and(|m| address.is_file(&Identity::of(&m))) {
-                remove(&file)?;
+                // One that can't be removed is a lease like any other.
+                let _ = remove(&file);
             }
         }
     }
@@ -77,8 +78,8 @@ fn read_records(dir: &Path) -> io::Result<Records> {
             (Ok(name), Some(record)) => {
                 records.insert(name, record);
             }
-            // Torn, or not ours.
-            _ => remove(&entry.path())?,
+            // Torn, or not ours; a directory stays where it is.
+            _ => drop(remove(&entry.path())),
         }
     }
     Ok(records)

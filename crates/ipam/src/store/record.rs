@@ -86,7 +86,7 @@ impl Record {
 
     /// Reads a record; `None` if there is none, or one that isn't whole.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
-        match fs::read(path) {
+        match super::address_file::read(path) {
             Ok(bytes) => {
                 let record: Option<Self> = serde_json::from_slice(&bytes).ok();
                 let whole = record.filter(|record| record.sum == record.sum_up());

@@ -82,11 +82,7 @@ impl Session {
         request: &LeaseRequest<'_>,
     ) -> Result<Vec<(IpAddr, Range)>, StoreError> {
         let owner = request.owner;
-        if self.index == Index::NoRoom {
-            return Err(io_error("lease an address in", &self.dir)(
-                ErrorKind::StorageFull.into(),
-            ));
-        }
+        self.check_room()?;
         if let Some(lease) = self.lease_of(owner)? {
             return Err(StoreError::AlreadyLeased {
                 owner: owner.to_string(),
@@ -108,6 +104,16 @@ impl Session {
         Err(io_error("lease an address in", &self.dir)(
             ErrorKind::AlreadyExists.into(),
         ))
+    }
+
+    /// Fails if the disk has no room for a lease.
+    pub fn check_room(&self) -> Result<(), StoreError> {
+        match self.index {
+            Index::Right => Ok(()),
+            Index::NoRoom => Err(io_error("lease an address in", &self.dir)(
+                ErrorKind::StorageFull.into(),
+            )),
+        }
     }
 
     /// Releases all that the owner has. Nothing, if it has nothing.
@@ -146,6 +152,9 @@ impl Session {
         let mut record = read()?;
         if !self.is_true(owner, record.as_ref())? {
             self.make_index_anew(None)?;
+            if self.index == Index::NoRoom {
+                return self.search(owner);
+            }
             record = read()?;
         }
         Ok(record.map(|record| Lease {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
+use super::address_file;
 use super::record::{index_dir, remove, replace};
 use crate::bitmap::Bitmap;
 
@@ -43,11 +44,10 @@ fn offset(subnet: IpNet, address: IpAddr) -> usize {
 
 /// The map of a window, read or else made of the directory's names.
 pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Bitmap> {
-    match fs::read(path(dir, window)) {
+    match address_file::read(&path(dir, window)) {
         Ok(bytes) if bytes.len() == bits(window).div_ceil(8) => Ok(Bitmap::from_bytes(bytes)),
-        Ok(_) => rebuild(dir, window),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => rebuild(dir, window),
-        Err(error) => Err(error),
+        // None, or none of ours.
+        _ => rebuild(dir, window),
     }
 }
 
@@ -61,7 +61,8 @@ pub(super) fn rebuild(dir: &Path, subnet: IpNet) -> io::Result<Bitmap> {
             map.set_used(offset(subnet, address));
         }
     }
-    replace(&path(dir, subnet), map.as_bytes())?;
+    // Without a file it is made anew each time, which is slow and right.
+    let _ = replace(&path(dir, subnet), map.as_bytes());
     Ok(map)
 }
 
@@ -102,7 +103,11 @@ fn set_bit(path: &Path, bit: usize, state: Bit) -> io::Result<()> {
 
 /// Forgets all maps; they are made anew when they are needed.
 pub(super) fn forget(dir: &Path) -> io::Result<()> {
-    maps(dir)?.iter().try_for_each(|(path, _)| remove(path))
+    for (path, _) in maps(dir)? {
+        // What can't be removed is no map of ours.
+        let _ = remove(&path);
+    }
+    Ok(())
 }
 
 fn maps(dir: &Path) -> io::Result<Vec<(PathBuf, IpNet)>> {

@@ -81,6 +81,11 @@ fn what_host_local_leased_is_released_on_a_full_disk() {
         scene.add(HostLocal, who, &conf);
     }
     fill_but(&scene, 0);
+    let message = scene.refused("STATUS", "", &conf, 50);
+    assert!(
+        message.contains(scene.data_dir().to_str().unwrap()),
+        "{message}"
+    );
     scene.del(Ours, "a", &conf);
     assert_eq!(scene.leases().len(), 2);
     // As host-local itself can.

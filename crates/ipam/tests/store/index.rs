@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use lab::Netns;
 use rstest::rstest;
 
 use crate::scene::Plugin::Ours;
@@ -54,6 +55,21 @@ fn spoil(scene: &Scene, how: &str) {
             fs::copy(scene.file(".headcni/owners/a@eth0"), record()).unwrap();
         }
         "no records" => fs::remove_dir_all(scene.file(".headcni/owners")).unwrap(),
+        "a directory among the records" => {
+            fs::create_dir(scene.file(".headcni/owners/c@eth0")).unwrap();
+        }
+        "a pipe among the records" => {
+            let pipe = scene.file(".headcni/owners/c@eth0");
+            scene
+                .node
+                .run(["mkfifo".as_ref(), pipe.as_os_str()])
+                .unwrap();
+        }
+        "a directory for a map" => {
+            let map = map();
+            fs::remove_file(&map).unwrap();
+            fs::create_dir(map).unwrap();
+        }
         other => panic!("{other}?"),
     }
 }
@@ -116,7 +132,10 @@ fn whatever_happens_to_a_record_is_healed(
         "no records",
         "an empty record",
         "a torn record",
-        "another's record"
+        "another's record",
+        "a directory among the records",
+        "a pipe among the records",
+        "a directory for a map"
     )]
     how: &str,
 ) {

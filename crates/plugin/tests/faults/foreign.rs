@@ -138,3 +138,20 @@ fn a_recorded_type_that_leads_out_of_cni_path_is_not_executed(#[case] kind: &str
     scene.node.run(["rm", "/run/evil"]).unwrap();
     scene.node.assert_unchanged(&before);
 }
+
+#[test]
+fn a_pipe_for_a_namespace_holds_nobody_up() {
+    let scene = Scene::used();
+    let before = scene.snapshot();
+    scene.node.run(["mkfifo", "/run/pipe"]).unwrap();
+    for verb in ["ADD", "DEL"] {
+        let call = crate::scene::call(verb, &chain(&[]))
+            .container_id("p")
+            .ifname("eth0");
+        let call = call.netns("/run/pipe").deadline(Duration::from_secs(20));
+        call.run(&scene.node, crate::scene::headcni())
+            .expect("it ends");
+    }
+    scene.node.run(["rm", "/run/pipe"]).unwrap();
+    scene.node.assert_unchanged(&before);
+}

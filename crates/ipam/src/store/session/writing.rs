@@ -93,13 +93,20 @@ impl Session {
         }
         self.change(|| {
             let mut kept = Ok(());
+            let mut failed = Ok(());
             for lease in leases {
-                self.unlink_all(lease)?;
+                // One that can't be removed keeps none of the others. It is adopted again, by its
+                // file, when the index is made anew.
+                match self.unlink_all(lease) {
+                    Err(error) if error.is_crash() => return Err(error),
+                    outcome => failed = failed.and(outcome),
+                }
                 kept = kept.and(used::note(&self.dir, &lease.addresses, Bit::Free));
                 fuse::burn(&self.dir)?;
                 let pending = pending_path(&self.dir);
                 remove(&pending).map_err(io_error("remove", &pending))?;
             }
+            failed?;
             Ok(((), upkeep(&kept)))
         })
     }
