@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::conf::Mode;
 use crate::delegate::{CompleteError, subnets_of};
 use crate::errors::Errors;
-use crate::netns::Identity;
+use crate::netns::{self, Identity};
 use crate::state::{Held, Store};
 use crate::steps::{Known, Member, Run, into_members, members};
 
@@ -39,6 +39,7 @@ impl Run<'_> {
             }
         };
         let mut of = of.clone();
+        of.netns = of.netns.filter(|path| !netns::is_something_else(path));
         if let Known::Record(record) = known {
             // A path that leads to another namespace by now: what is in there isn't ours.
             of.netns = of

@@ -50,6 +50,14 @@ impl Identity {
     }
 }
 
+/// Whether something is at `path` that can't be a namespace: a pipe, a directory. A delegate that
+/// opens a pipe waits for ever.
+pub(crate) fn is_something_else(path: &str) -> bool {
+    Path::new(path)
+        .metadata()
+        .is_ok_and(|found| !found.is_file())
+}
+
 /// Whether the namespace at `path` has an interface of this name; `None` if that can't be told.
 ///
 /// An error means that the way back failed: nothing more may be done in this process.

@@ -47,6 +47,16 @@ pub(crate) struct Member {
 
 impl Run<'_> {
     pub(crate) fn add(&self, to: &Attachment) -> Result<NetResult, Error> {
+        if let Some(path) = to
+            .netns
+            .as_deref()
+            .filter(|path| netns::is_something_else(path))
+        {
+            return Err(Error::variable(
+                "CNI_NETNS",
+                format_args!("{path:?} is not a network namespace"),
+            ));
+        }
         let prev_result = self.call.conf.prev_result()?;
         let plan = self.plan().map_err(CompleteError::into_error)?;
         for warning in &plan.warnings {

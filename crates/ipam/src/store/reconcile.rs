@@ -78,8 +78,8 @@ fn read_records(dir: &Path) -> io::Result<Records> {
             (Ok(name), Some(record)) => {
                 records.insert(name, record);
             }
-            // Torn, or not ours; a directory stays where it is.
-            _ => drop(remove(&entry.path())),
+            // Torn, or not ours. A directory stays if something is in it.
+            _ => drop(remove(&entry.path()).or_else(|_| fs::remove_dir(entry.path()))),
         }
     }
     Ok(records)
