@@ -1,5 +1,7 @@
 //! Reading keys of a configuration: a wrong type is an error that names key and value.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use crate::Error;
@@ -56,9 +58,14 @@ impl<'a> Keys<'a> {
         self.typed(key, "a list", Value::as_array)
     }
 
-    /// A number.
-    pub fn number(&self, key: &str) -> Result<Option<f64>, Error> {
-        self.typed(key, "a number", Value::as_f64)
+    /// A time in seconds, which may have a fraction.
+    pub fn seconds(&self, key: &str) -> Result<Option<Duration>, Error> {
+        self.typed(key, "a number of seconds above 0, at most 3600", |value| {
+            let seconds = value
+                .as_f64()
+                .filter(|seconds| *seconds > 0.0 && *seconds <= 3600.0)?;
+            Some(Duration::from_secs_f64(seconds))
+        })
     }
 
     /// A list of texts; an absent one is empty.

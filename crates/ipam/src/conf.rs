@@ -90,14 +90,8 @@ fn data_dir(ipam: Keys<'_>) -> Result<PathBuf, Error> {
 
 /// How long to wait for the store.
 fn patience(ipam: Keys<'_>) -> Result<Duration, Error> {
-    match ipam.number("lock_timeout_seconds")? {
-        None => Ok(DEFAULT_PATIENCE),
-        Some(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(Duration::from_secs_f64(seconds)),
-        Some(_) => {
-            let wanted = "a number of seconds above 0, at most 3600";
-            Err(ipam.wrong("lock_timeout_seconds", wanted))
-        }
-    }
+    let given = ipam.seconds("lock_timeout_seconds")?;
+    Ok(given.unwrap_or(DEFAULT_PATIENCE))
 }
 
 fn ipam(conf: &NetConf) -> Result<Keys<'_>, Error> {

@@ -49,7 +49,8 @@ impl Conf {
         Ok(Self {
             mode: mode(keys),
             data_dir,
-            delegate_timeout: forgiven(call, timeout(keys), DEFAULT_TIMEOUT)?,
+            delegate_timeout: forgiven(call, keys.seconds("delegate_timeout_seconds"), None)?
+                .unwrap_or(DEFAULT_TIMEOUT),
             shape: forgiven(call, Shape::parse(keys), Shape::default())?,
         })
     }
@@ -105,15 +106,6 @@ fn mode(keys: Keys<'_>) -> Result<Mode, Error> {
         }
         (None, Some(delegate)) => Ok(Mode::Delegate(delegate.clone())),
         (None, None) => Ok(Mode::Native),
-    }
-}
-
-fn timeout(keys: Keys<'_>) -> Result<Duration, Error> {
-    let key = "delegate_timeout_seconds";
-    match keys.number(key)? {
-        None => Ok(DEFAULT_TIMEOUT),
-        Some(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(Duration::from_secs_f64(seconds)),
-        Some(_) => Err(keys.wrong(key, "a number of seconds above 0, at most 3600")),
     }
 }
 
