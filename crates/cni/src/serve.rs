@@ -98,7 +98,6 @@ enum Ask {
     Check(Attachment),
     Gc,
     Status,
-    Version,
 }
 
 /// The document to print, if any. `version` becomes that of the input as soon as it is known.
@@ -115,13 +114,9 @@ fn answer(
         Verb::Check => Ask::Check(attachment(verb, &env)?),
         Verb::Gc => Ask::Gc,
         Verb::Status => Ask::Status,
-        Verb::Version => Ask::Version,
+        Verb::Version => return versions(&read_all(stdin)?).map(Some),
     };
     let input = read_all(stdin)?;
-    if matches!(ask, Ask::Version) {
-        return versions(&input).map(Some);
-    }
-
     let conf = NetConf::parse(&input).inspect_err(|_| {
         if let Some(stated) = stated_version(&input) {
             *version = stated;
@@ -148,7 +143,6 @@ fn answer(
         Ask::Check(of) => plugin.check(&call, &of)?,
         Ask::Gc => plugin.gc(&call, &call.conf.valid_attachments()?)?,
         Ask::Status => plugin.status(&call)?,
-        Ask::Version => {}
     }
     Ok(None)
 }

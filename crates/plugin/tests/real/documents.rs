@@ -59,6 +59,25 @@ fn the_basic_example_works_as_it_stands() {
 }
 
 #[test]
+fn the_shipped_example_with_our_own_addresses_works_as_it_stands() {
+    let node = node();
+    let shipped = include_str!("../../../../deploy/cni/10-headcni-ipam.conflist");
+    node.write("/etc/cni/net.d/10-headcni-ipam.conflist", shipped)
+        .unwrap();
+    let pod = node.pod("p").unwrap();
+    let net = "headcni-network";
+    let result = cnitool("add", net, &pod).run().unwrap().ok_json().unwrap();
+    let lease = format!("/var/lib/cni/networks/{net}/{}", address(&result));
+    assert!(node.has(&lease), "{lease}");
+    assert!(node.has(format!("/var/lib/cni/networks/{net}/.headcni")));
+    pod.ping("10.244.1.1").unwrap();
+    for verb in ["check", "del"] {
+        cnitool(verb, net, &pod).run().unwrap().ok().unwrap();
+    }
+    assert!(!node.has(&lease), "{lease}");
+}
+
+#[test]
 fn the_chain_works_as_it_stands_and_says_what_it_lacks() {
     let node = with(CHAIN);
     let pod = node.pod("p").unwrap();
