@@ -16,4 +16,4 @@ pub use conf::Settings;
 pub use range::{Range, RangeError, RangeSet};
 pub use store::{Lease, LeaseRequest, Owner, Session, Store, StoreError, Usage};
 pub use strategy::{Strategy, UnknownStrategy};
-pub use verbs::{add, check, collect_garbage, del, status};
+pub use verbs::{InBoot, add, check, collect_garbage, del, in_boot, status};

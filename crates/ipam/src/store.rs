@@ -16,7 +16,9 @@
 
 mod address_file;
 mod boot;
+mod file;
 mod fuse;
+mod newest;
 mod owner;
 mod reconcile;
 mod record;
@@ -24,14 +26,14 @@ mod session;
 mod stamp;
 mod used;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Error, NetworkName, Pod, code};
+use rustix::fs::OFlags;
 
 use crate::range::RangeSet;
 use crate::strategy::Strategy;
@@ -220,6 +222,7 @@ pub(crate) fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Er
 pub struct Store {
     dir: PathBuf,
     patience: Duration,
+    boot: Option<String>,
 }
 
 impl Store {
@@ -233,36 +236,50 @@ impl Store {
             .is_some_and(|name| name == network.as_str());
         // Host-local would make a directory of that name once more. Where it has, and we have not
         // been here before, its leases are below.
-        let is_host_locals = !record::index_dir(data_dir).is_dir() && below.join("lock").is_file();
-        let dir = if is_named && !is_host_locals {
+        let is_ours = || record::index_dir(data_dir).is_dir() || !below.join("lock").is_file();
+        let dir = if is_named && is_ours() {
             data_dir.to_owned()
         } else {
             below
         };
-        Self { dir, patience }
+        Self {
+            dir,
+            patience,
+            boot: None,
+        }
+    }
+
+    /// The same, for a caller who knows the id of this boot: it isn't asked for again.
+    #[must_use]
+    pub fn in_boot(self, id: &str) -> Self {
+        let boot = id.split_whitespace().next().map(str::to_owned);
+        Self { boot, ..self }
     }
 
     /// Exclusive access, with an index that is known to be right.
     pub fn open(&self) -> Result<Session, StoreError> {
-        self.make_directories()?;
-        let path = self.dir.join("lock");
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600);
-        let lock = options.open(&path).map_err(io_error("open", &path))?;
+        let lock = match self.open_lock() {
+            // The first call of all: there is no directory yet.
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
+                self.open_lock()?
+            }
+            lock => lock?,
+        };
         self.session(lock)
     }
 
     /// As [`Store::open`], but `None` if there is no store yet.
     pub fn open_existing(&self) -> Result<Option<Session>, StoreError> {
-        if self.dir.is_dir() {
-            return self.open().map(Some);
+        match self.open_lock() {
+            Err(_) if !self.dir.is_dir() => Ok(None),
+            lock => self.session(lock?).map(Some),
         }
-        Ok(None)
+    }
+
+    fn open_lock(&self) -> Result<File, StoreError> {
+        let path = self.dir.join("lock");
+        file::open(&path, OFlags::RDWR | OFlags::CREATE).map_err(io_error("open", &path))
     }
 
     fn session(&self, lock: File) -> Result<Session, StoreError> {
@@ -274,19 +291,7 @@ impl Store {
                 seconds,
             });
         }
-        Session::begin(&self.dir, lock)
-    }
-
-    fn make_directories(&self) -> Result<(), StoreError> {
-        let owners = record::owners_dir(&self.dir);
-        if owners.is_dir() {
-            return Ok(());
-        }
-        match fs::create_dir_all(&owners).map_err(io_error("create", &owners)) {
-            // Host-local's leases can be released without a directory of ours.
-            Err(error) if error.is_full_disk() && self.dir.is_dir() => Ok(()),
-            outcome => outcome,
-        }
+        Session::begin(&self.dir, lock, self.boot.clone().or_else(boot::id))
     }
 }
 

@@ -9,15 +9,41 @@ use ipnet::IpNet;
 use serde_json::Map;
 
 use crate::conf::Settings;
-use crate::store::{LeaseRequest, Owner, StoreError, own_code};
+use crate::store::{LeaseRequest, Owner, Store, StoreError, own_code};
 
 /// How often a call is tried when the store is in a passing trouble.
 const MAX_TRIES: u32 = 3;
 
+/// The verbs for a caller who knows the id of this boot: the kernel isn't asked for it again.
+#[derive(Clone, Copy, Debug)]
+pub struct InBoot<'a>(&'a str);
+
+/// The verbs in the boot of this id. An empty id is none, and then the kernel is asked.
+pub fn in_boot(id: &str) -> InBoot<'_> {
+    InBoot(id)
+}
+
+impl InBoot<'_> {
+    /// As [`add`].
+    pub fn add(self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
+        let settings = Settings::parse(&call.conf, &to.args)?;
+        lease(settings, &Settings::store(&call.conf)?.in_boot(self.0), to)
+    }
+
+    /// As [`del`].
+    pub fn del(self, call: &Call, of: &Attachment) -> Result<(), Error> {
+        let store = Settings::store_for_cleaning(&call.conf)?;
+        release(&store.in_boot(self.0), of)
+    }
+}
+
 /// Leases addresses for an attachment.
 pub fn add(call: &Call, to: &Attachment) -> Result<NetResult, Error> {
     let settings = Settings::parse(&call.conf, &to.args)?;
-    let store = Settings::store(&call.conf)?;
+    lease(settings, &Settings::store(&call.conf)?, to)
+}
+
+fn lease(settings: Settings, store: &Store, to: &Attachment) -> Result<NetResult, Error> {
     let owner = Owner::new(&to.container, &to.ifname);
     let pod = Pod::from_args(&to.args);
     let leased = retried(|| {
@@ -46,7 +72,10 @@ pub fn add(call: &Call, to: &Attachment) -> Result<NetResult, Error> {
 
 /// Releases what an attachment has.
 pub fn del(call: &Call, of: &Attachment) -> Result<(), Error> {
-    let store = Settings::store_for_cleaning(&call.conf)?;
+    release(&Settings::store_for_cleaning(&call.conf)?, of)
+}
+
+fn release(store: &Store, of: &Attachment) -> Result<(), Error> {
     let owner = Owner::new(&of.container, &of.ifname);
     retried(|| match store.open_existing()? {
         None => Ok(()),

@@ -1,7 +1,7 @@
 //! The file of a leased address: appears whole, names its owner.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use rustix::io::Errno;
 
+use super::file;
 use super::owner::Owner;
 use super::record::{index_dir, remove};
 
@@ -40,7 +41,7 @@ pub(super) enum Holder {
 
 pub(super) fn holder(dir: &Path, address: IpAddr) -> io::Result<Holder> {
     let path = path(dir, address);
-    match read(&path) {
+    match file::read(&path) {
         Ok(bytes) => Ok(match Owner::from_text(&String::from_utf8_lossy(&bytes)) {
             Some(owner) => Holder::Owner(owner),
             None => Holder::TornFile,
@@ -51,14 +52,6 @@ pub(super) fn holder(dir: &Path, address: IpAddr) -> io::Result<Holder> {
         }
         Err(error) => Err(error),
     }
-}
-
-/// Reads a file, but follows no link and waits for no pipe.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut bytes = Vec::new();
-    File::from(open(path, flags, Mode::empty())?).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// A file with its content, but no address yet.

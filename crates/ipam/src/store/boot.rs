@@ -1,13 +1,17 @@
 //! Which boot of the kernel this is, and since when.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
 
+use super::file;
+
 /// The id of this boot; `None` where it can't be told.
 pub(super) fn id() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let bytes = file::read(Path::new("/proc/sys/kernel/random/boot_id")).ok()?;
+    let text = std::str::from_utf8(&bytes).ok()?;
     text.split_whitespace().next().map(str::to_owned)
 }
 

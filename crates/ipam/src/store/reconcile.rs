@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use super::address_file::Identity;
 use super::owner::Owner;
 use super::record::{Record, RecordedAddress, index_dir, owners_dir, pending_path, remove};
-use super::{StoreError, address_file, boot, fuse, io_error, used};
+use super::{StoreError, address_file, boot, file, fuse, io_error, used};
 
 /// `last_boot` is the boot that we last left the store in; `None` if that was never.
 pub(super) fn reconcile(
@@ -21,13 +21,8 @@ pub(super) fn reconcile(
     this_boot: &str,
     last_boot: Option<&str>,
 ) -> Result<(), StoreError> {
-    let index = index_dir(dir);
-    if !owners_dir(dir).is_dir() {
-        // It could not be made when the store was opened.
-        return Err(io_error("create", &index)(
-            io::ErrorKind::StorageFull.into(),
-        ));
-    }
+    let owners = owners_dir(dir);
+    fs::create_dir_all(&owners).map_err(io_error("create", &owners))?;
     undo_pending(dir).map_err(io_error("undo an unfinished lease in", dir))?;
     fuse::burn(dir)?;
     used::forget(dir).map_err(io_error("renew the index of", dir))?;
@@ -108,7 +103,7 @@ impl Living<'_> {
                 // Not a lease, but its name is taken all the same.
                 continue;
             }
-            let bytes = address_file::read(&path).map_err(io_error("read", &path))?;
+            let bytes = file::read(&path).map_err(io_error("read", &path))?;
             let owner = Owner::from_text(&String::from_utf8_lossy(&bytes));
             match owner.filter(|owner| !self.is_void(owner, address, &metadata)) {
                 Some(owner) => {

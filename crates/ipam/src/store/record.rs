@@ -1,15 +1,16 @@
 //! The record of an owner: its addresses, and what the files themselves can't hold.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cni::Pod;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::address_file::Identity;
+use super::file;
 use super::owner::Owner;
 
 /// What is known about an owner.
@@ -86,15 +87,17 @@ impl Record {
 
     /// Reads a record; `None` if there is none, or one that isn't whole.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
-        match super::address_file::read(path) {
-            Ok(bytes) => {
-                let record: Option<Self> = serde_json::from_slice(&bytes).ok();
-                let whole = record.filter(|record| record.sum == record.sum_up());
-                Ok(whole.map(|record| record.bare()))
-            }
+        match file::read(path) {
+            Ok(bytes) => Ok(Self::parse(&bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The record of a file; `None` if it isn't whole.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let record: Self = serde_json::from_slice(bytes).ok()?;
+        (record.sum == record.sum_up()).then(|| record.bare())
     }
 
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
@@ -108,32 +111,8 @@ impl Record {
 
 /// Writes a file of the index. It may be torn by a crash, for which the stamp has a sign.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?
-        .write_all(bytes)
-}
-
-/// Writes a small file in its place, without ever emptying it.
-///
-/// ext4 takes an emptied file for one that is being replaced, and writes it to disk at once.
-pub(super) fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)?;
-    if file.metadata()?.len() == bytes.len() as u64 {
-        return Ok(());
-    }
-    file.set_len(bytes.len() as u64)
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    file::open(path, flags)?.write_all(bytes)
 }
 
 /// Removes a file that may be gone already.

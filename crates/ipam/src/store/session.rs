@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::address_file::{self, Holder};
-use super::boot;
+use super::file;
 use super::owner::Owner;
 use super::reconcile::reconcile;
 use super::record::{Record, owners_dir};
@@ -41,8 +41,8 @@ enum Index {
 }
 
 impl Session {
-    pub(super) fn begin(dir: &Path, lock: File) -> Result<Self, StoreError> {
-        let boot = boot::id();
+    /// `boot` is the id of this boot; `None` where it can't be told.
+    pub(super) fn begin(dir: &Path, lock: File, boot: Option<String>) -> Result<Self, StoreError> {
         let stamp = Stamp::read(&lock).map_err(io_error("read the lock of", dir))?;
         let last_boot = stamp.as_ref().map(|stamp| stamp.boot.clone());
         let mut session = Self {
@@ -93,10 +93,9 @@ impl Session {
             owner: owner.to_string(),
         })?;
         for _ in 0..MAX_TRIES {
-            let chosen = self.choose(request)?;
-            let addresses: Vec<IpAddr> = chosen.iter().map(|(address, _)| *address).collect();
-            match self.write_lease(request, &name, &addresses)? {
-                Linked::All => return Ok(chosen),
+            let mut choice = self.choose(request)?;
+            match self.write_lease(request, &name, &mut choice)? {
+                Linked::All => return Ok(choice.leases),
                 // A file that the index doesn't know.
                 Linked::NameTaken => self.make_index_anew(None)?,
             }
@@ -144,18 +143,16 @@ impl Session {
     /// What the index says. If the files say otherwise, it is made anew first.
     fn look_up(&mut self, owner: &Owner, name: &str) -> Result<Option<Lease>, StoreError> {
         let path = owners_dir(&self.dir).join(name);
-        match fs::symlink_metadata(&path) {
+        let mut record = match file::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            found => found.map_err(io_error("look at", &path))?,
+            found => Record::parse(&found.map_err(io_error("read", &path))?),
         };
-        let read = || Record::read(&path).map_err(io_error("read", &path));
-        let mut record = read()?;
         if !self.is_true(owner, record.as_ref())? {
             self.make_index_anew(None)?;
             if self.index == Index::NoRoom {
                 return self.search(owner);
             }
-            record = read()?;
+            record = Record::read(&path).map_err(io_error("read", &path))?;
         }
         Ok(record.map(|record| Lease {
             owner: owner.clone(),
@@ -286,13 +283,13 @@ impl Session {
 
     /// Proves to whoever comes next that the index is right.
     fn settle(&self) -> Result<(), StoreError> {
-        for dir in [owners_dir(&self.dir), self.dir.clone()] {
-            mark_directory(&dir).map_err(io_error("set the time of", &dir))?;
-        }
+        let mark = |dir: &Path| mark_directory(dir).map_err(io_error("set the time of", dir));
+        let of_owners = mark(&owners_dir(&self.dir))?;
+        let of_store = mark(&self.dir)?;
         fuse::burn(&self.dir)?;
         let stamp = Stamp {
             boot: self.boot.clone(),
-            marks: Some(self.marks()?),
+            marks: Some([of_store, of_owners]),
         };
         stamp
             .write(&self.lock)

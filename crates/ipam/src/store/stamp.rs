@@ -71,22 +71,26 @@ impl Stamp {
     }
 }
 
-/// Sets the directory's modification time to a moment that no change from now on can give it.
-pub(super) fn mark_directory(dir: &Path) -> io::Result<()> {
-    // Far enough for file systems that keep whole seconds.
+/// Sets the directory's modification time to a moment that no change from now on can give it, and
+/// tells which.
+pub(super) fn mark_directory(dir: &Path) -> io::Result<Mtime> {
+    // Far enough for file systems that keep whole seconds. It is a whole one, so that any of them
+    // keeps it as it is, and nobody needs to look what has become of it.
     let past = SystemTime::now() - Duration::from_secs(10);
     let since = past.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
     let times = Timestamps {
         last_access: Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_OMIT,
         },
         last_modification: Timespec {
-            tv_sec: i64::try_from(since.as_secs()).unwrap_or_default(),
-            tv_nsec: i64::from(since.subsec_nanos()),
+            tv_sec: seconds,
+            tv_nsec: 0,
         },
     };
-    Ok(utimensat(CWD, dir, &times, AtFlags::empty())?)
+    utimensat(CWD, dir, &times, AtFlags::empty())?;
+    Ok((seconds, 0))
 }
 
 #[cfg(test)]
@@ -125,8 +129,8 @@ mod tests {
     fn any_change_after_marking_shows() {
         let directory = TempDir::new().unwrap();
         for round in 0..100 {
-            mark_directory(directory.path()).unwrap();
-            let marked = directory_mtime(directory.path()).unwrap();
+            let marked = mark_directory(directory.path()).unwrap();
+            assert_eq!(directory_mtime(directory.path()).unwrap(), marked);
             File::create(directory.path().join(round.to_string())).unwrap();
             assert_ne!(directory_mtime(directory.path()).unwrap(), marked);
         }

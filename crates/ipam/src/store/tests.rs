@@ -1,3 +1,4 @@
+mod maps;
 mod model;
 
 use std::fs::File;

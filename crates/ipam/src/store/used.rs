@@ -1,18 +1,26 @@
 //! The bitmaps of the index on disk, one per subnet.
+//!
+//! No two of them have an address in common: whoever makes a map removes those that overlap with
+//! it. So whoever has read the map of an address knows that it is the only one.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use rustix::fs::{OFlags, RawDir};
 
-use super::address_file;
+use super::file;
 use super::record::{index_dir, remove, replace};
 use crate::bitmap::Bitmap;
 
 const PREFIX: &str = "used.";
+
+/// Room for a few entries of a directory, and for one of the longest name.
+const ENTRIES_BYTES: usize = 2048;
 
 /// The part of a subnet that has a map: all of it, or of a huge one the block that `first` is in.
 pub(super) fn window(subnet: IpNet, first: IpAddr) -> IpNet {
@@ -42,28 +50,108 @@ fn offset(subnet: IpNet, address: IpAddr) -> usize {
     usize::try_from(distance).unwrap_or_default()
 }
 
+/// The map of a window.
+pub(super) struct Map {
+    window: IpNet,
+    bits: Bitmap,
+    /// Where it was read from; absent if it was made of the directory's names.
+    file: Option<File>,
+}
+
+impl Map {
+    pub(super) fn bits(&self) -> &Bitmap {
+        &self.bits
+    }
+
+    pub(super) fn is_made(&self) -> bool {
+        self.file.is_none()
+    }
+
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.window.contains(&address)
+    }
+
+    fn note_lease(&mut self, address: IpAddr) -> io::Result<()> {
+        let bit = offset(self.window, address);
+        self.bits.set_used(bit);
+        let byte = self.bits.as_bytes()[bit / 8];
+        match &self.file {
+            Some(file) => file.write_all_at(&[byte], (bit / 8) as u64),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The map of a window, read or else made of the directory's names.
-pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Bitmap> {
-    match address_file::read(&path(dir, window)) {
-        Ok(bytes) if bytes.len() == bits(window).div_ceil(8) => Ok(Bitmap::from_bytes(bytes)),
+pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Map> {
+    match read(dir, window) {
+        Ok(Some(map)) => Ok(map),
         // None, or none of ours.
         _ => rebuild(dir, window),
     }
 }
 
+fn read(dir: &Path, window: IpNet) -> io::Result<Option<Map>> {
+    let file = file::open(&path(dir, window), OFlags::RDWR | OFlags::NOFOLLOW)?;
+    let length = bits(window).div_ceil(8);
+    // One more, to see that the file ends where it should.
+    let mut bytes = vec![0; length + 1];
+    if file.read_at(&mut bytes, 0)? != length {
+        return Ok(None);
+    }
+    bytes.truncate(length);
+    Ok(Some(Map {
+        window,
+        bits: Bitmap::from_bytes(bytes),
+        file: Some(file),
+    }))
+}
+
 /// The map of a window as the directory has it now.
-pub(super) fn rebuild(dir: &Path, subnet: IpNet) -> io::Result<Bitmap> {
-    let mut map = Bitmap::free(bits(subnet));
+pub(super) fn rebuild(dir: &Path, window: IpNet) -> io::Result<Map> {
+    let mut map = Bitmap::free(bits(window));
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let address = name.to_str().and_then(|name| name.parse::<IpAddr>().ok());
-        if let Some(address) = address.filter(|address| subnet.contains(address)) {
-            map.set_used(offset(subnet, address));
+        if let Some(address) = address.filter(|address| window.contains(address)) {
+            map.set_used(offset(window, address));
         }
     }
     // Without a file it is made anew each time, which is slow and right.
-    let _ = replace(&path(dir, subnet), map.as_bytes());
-    Ok(map)
+    let _ =
+        remove_overlapping(dir, window).and_then(|()| replace(&path(dir, window), map.as_bytes()));
+    Ok(Map {
+        window,
+        bits: map,
+        file: None,
+    })
+}
+
+fn remove_overlapping(dir: &Path, window: IpNet) -> io::Result<()> {
+    let overlaps = |other: &IpNet| other.contains(&window) || window.contains(other);
+    maps(dir)?
+        .iter()
+        .filter(|(_, other)| *other != window && overlaps(other))
+        .try_for_each(|(path, _)| remove(path))
+}
+
+/// Notes leases in the maps that they were chosen by, and if need be in others.
+pub(super) fn note_leases(dir: &Path, known: &mut [Map], leased: &[IpAddr]) -> io::Result<()> {
+    // What was made has taken the place of others, maybe of those that were read before.
+    if known.iter().any(Map::is_made) {
+        return note(dir, leased, Bit::Used);
+    }
+    let mut elsewhere = Vec::new();
+    for address in leased {
+        match known.iter_mut().find(|map| map.has(*address)) {
+            Some(map) => map.note_lease(*address)?,
+            None => elsewhere.push(*address),
+        }
+    }
+    if elsewhere.is_empty() {
+        return Ok(());
+    }
+    note(dir, &elsewhere, Bit::Used)
 }
 
 /// Notes a lease or a release in every map that has the address.
@@ -88,7 +176,7 @@ pub(super) enum Bit {
 }
 
 fn set_bit(path: &Path, bit: usize, state: Bit) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let file = file::open(path, OFlags::RDWR | OFlags::NOFOLLOW)?;
     let mut byte = [0];
     file.read_exact_at(&mut byte, (bit / 8) as u64)?;
     let mask = 1 << (bit % 8);
@@ -110,17 +198,21 @@ pub(super) fn forget(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn maps(dir: &Path) -> io::Result<Vec<(PathBuf, IpNet)>> {
+/// Every map with its path.
+pub(super) fn maps(dir: &Path) -> io::Result<Vec<(PathBuf, IpNet)>> {
+    let index = index_dir(dir);
+    let listed = file::open(&index, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];
+    let mut entries = RawDir::new(&listed, &mut buffer);
     let mut found = Vec::new();
-    for entry in fs::read_dir(index_dir(dir))? {
+    while let Some(entry) = entries.next() {
         let entry = entry?;
-        let name = entry.file_name();
+        let name = entry.file_name().to_str().unwrap_or_default();
         let subnet = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX))
+            .strip_prefix(PREFIX)
             .and_then(|subnet| subnet.replace('-', "/").parse().ok());
         if let Some(subnet) = subnet {
-            found.push((entry.path(), subnet));
+            found.push((index.join(name), subnet));
         }
     }
     Ok(found)

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::killing::moments;
+use crate::killing::{Moment, in_store, moments};
 use crate::scene::Plugin::Ours;
 use crate::scene::{Scene, call, done};
 
@@ -68,4 +68,23 @@ fn a_full_range_costs_no_more_to_refuse() {
     scene.refused("ADD", "late", &conf, 110);
     let cost = moments(&scene, &call("ADD", "late", &conf)).len();
     assert!(cost < 200, "{cost}");
+}
+
+/// What a call makes in the store, up to letting go of its lock.
+#[rstest]
+#[case::of_an_add("ADD", 33)]
+#[case::of_a_check("CHECK", 16)]
+#[case::of_a_del("DEL", 30)]
+fn the_cost_in_the_store(#[case] verb: &str, #[case] most: usize) {
+    let scene = Scene::new();
+    let conf = scene.subnets(&["10.1.0.0/20"]);
+    scene.add(Ours, "first", &conf);
+    if verb != "ADD" {
+        scene.add(Ours, "a", &conf);
+    }
+    let mut moments = in_store(&scene, moments(&scene, &call(verb, "a", &conf)));
+    let is_close = |moment: &Moment| moment.name == "close";
+    let last = moments.iter().rposition(is_close).unwrap();
+    moments.truncate(last + 1);
+    assert!(moments.len() <= most, "{}: {moments:#?}", moments.len());
 }

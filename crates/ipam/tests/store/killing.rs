@@ -44,7 +44,7 @@ pub(crate) fn moments_with(scene: &Scene, call: &Call, injection: Option<&str>) 
         })
     };
     let moments: Vec<_> = trace.lines().filter_map(moment).collect();
-    assert!(moments.len() > 50, "too few to be true: {moments:?}");
+    assert!(moments.len() > 30, "too few to be true: {moments:?}");
     moments
 }
 

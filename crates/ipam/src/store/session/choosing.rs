@@ -2,38 +2,59 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use super::{Session, list};
 use crate::bitmap::Bitmap;
 use crate::range::{Range, RangeSet};
 use crate::store::address_file::{self, Holder};
-use crate::store::{LeaseRequest, StoreError, io_error, used};
+use crate::store::newest::Newest;
+use crate::store::used::{self, Map};
+use crate::store::{LeaseRequest, StoreError, io_error};
 use crate::strategy::{Used, count_leased};
+
+/// What a lease is to be, and what of the index must be kept up with it.
+pub(super) struct Choice {
+    /// One address per set, with the range that it is from.
+    pub(super) leases: Vec<(IpAddr, Range)>,
+    /// The newest lease of each set so far.
+    pub(super) newest: Vec<Newest>,
+    /// The maps that the addresses are from, and all that were made.
+    pub(super) maps: Vec<Map>,
+}
+
+impl Choice {
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        self.leases.iter().map(|(address, _)| *address).collect()
+    }
+}
 
 impl Session {
     /// One address per set.
-    pub(super) fn choose(
-        &mut self,
-        request: &LeaseRequest<'_>,
-    ) -> Result<Vec<(IpAddr, Range)>, StoreError> {
+    pub(super) fn choose(&mut self, request: &LeaseRequest<'_>) -> Result<Choice, StoreError> {
         let mut asked = request.requested.to_vec();
-        let chosen = request
-            .sets
-            .iter()
-            .enumerate()
-            .map(|(number, set)| {
-                let position = asked
-                    .iter()
-                    .position(|address| set.range_of(*address).is_some());
-                match position.map(|position| asked.remove(position)) {
-                    Some(address) => self.check_requested(address, set),
-                    None => self.choose_free(number, set, request),
-                }
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut choice = Choice {
+            leases: Vec::new(),
+            newest: Vec::new(),
+            maps: Vec::new(),
+        };
+        for (number, set) in request.sets.iter().enumerate() {
+            let newest = Newest::of_set(&self.dir, number);
+            let position = asked
+                .iter()
+                .position(|address| set.range_of(*address).is_some());
+            let lease = if let Some(position) = position {
+                self.check_requested(asked.remove(position), set)?
+            } else {
+                let (lease, maps) = self.choose_free(newest.address, set, request)?;
+                let is_needed = |map: &Map| map.is_made() || map.has(lease.0);
+                choice.maps.extend(maps.into_iter().filter(is_needed));
+                lease
+            };
+            choice.leases.push(lease);
+            choice.newest.push(newest);
+        }
         match asked.first() {
-            None => Ok(chosen),
+            None => Ok(choice),
             Some(address) => Err(StoreError::Outside {
                 address: *address,
                 sets: list(request.sets),
@@ -70,30 +91,24 @@ impl Session {
         }
     }
 
+    /// A free address, and the maps that say so.
     fn choose_free(
         &mut self,
-        number: usize,
+        last: Option<IpAddr>,
         set: &RangeSet,
         request: &LeaseRequest<'_>,
-    ) -> Result<(IpAddr, Range), StoreError> {
-        let last = self.last_lease(number);
-        let index = || io_error("read the index of", &self.dir);
-        let maps = |read: &dyn Fn(&Range) -> std::io::Result<Bitmap>| {
-            set.ranges()
-                .iter()
-                .map(read)
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(index())
-        };
-        let window = |range: &Range| used::window(range.subnet(), range.first());
-        let known = maps(&|range| used::load(&self.dir, window(range)))?;
-        if let Some(found) = self.choose_with(&known, set, request, last) {
-            return Ok(found);
-        }
+    ) -> Result<((IpAddr, Range), Vec<Map>), StoreError> {
         // Before somebody is sent away: does the directory say the same as the maps?
-        let fresh = maps(&|range| used::rebuild(&self.dir, window(range)))?;
-        if let Some(found) = self.choose_with(&fresh, set, request, last) {
-            return Ok(found);
+        for map_of in [used::load, used::rebuild] {
+            let maps = set
+                .ranges()
+                .iter()
+                .map(|range| map_of(&self.dir, used::window(range.subnet(), range.first())))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(io_error("read the index of", &self.dir))?;
+            if let Some(found) = self.choose_with(&maps, set, request, last) {
+                return Ok((found, maps));
+            }
         }
         let usage = self.usage(set)?;
         Err(StoreError::Exhausted {
@@ -106,7 +121,7 @@ impl Session {
 
     fn choose_with(
         &self,
-        maps: &[Bitmap],
+        maps: &[Map],
         set: &RangeSet,
         request: &LeaseRequest<'_>,
         last: Option<IpAddr>,
@@ -114,7 +129,7 @@ impl Session {
         let is_leased = |address| self.has_file(address);
         let ranges = set.ranges().iter().zip(maps);
         let used: Vec<Used<'_>> = ranges
-            .map(|(range, map)| known(range, map, &is_leased))
+            .map(|(range, map)| known(range, map.bits(), &is_leased))
             .collect();
         let (index, address) = request.strategy.choose(set, &used, last, &random_below)?;
         Some((address, set.ranges()[index]))
@@ -124,7 +139,7 @@ impl Session {
         let map = used::load(&self.dir, used::window(range.subnet(), range.first()))
             .map_err(io_error("read the index of", &self.dir))?;
         let is_leased = |address| self.has_file(address);
-        if let Some(count) = count_leased(range, known(range, &map, &is_leased)) {
+        if let Some(count) = count_leased(range, known(range, map.bits(), &is_leased)) {
             return Ok(count);
         }
         let is_counted = |a: &&IpAddr| range.contains(**a) && !range.is_reserved(**a);
@@ -155,19 +170,6 @@ impl Session {
     /// Whether the address' name is taken, by a lease or by anything else.
     fn has_file(&self, address: IpAddr) -> bool {
         fs::symlink_metadata(address_file::path(&self.dir, address)).is_ok()
-    }
-
-    pub(super) fn last_lease_path(&self, number: usize) -> PathBuf {
-        self.dir.join(format!("last_reserved_ip.{number}"))
-    }
-
-    /// The newest lease of a set; a hint, so that a torn one does no harm.
-    fn last_lease(&self, number: usize) -> Option<IpAddr> {
-        fs::read_to_string(self.last_lease_path(number))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
     }
 }
 

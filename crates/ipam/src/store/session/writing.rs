@@ -8,9 +8,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
+use super::choosing::Choice;
 use super::{Session, Upkeep};
 use crate::store::address_file::{self, Holder, Unnamed};
-use crate::store::record::{Record, RecordedAddress, overwrite, owners_dir, pending_path, remove};
+use crate::store::record::{Record, RecordedAddress, owners_dir, pending_path, remove};
 use crate::store::used::{self, Bit};
 use crate::store::{Lease, LeaseRequest, StoreError, fuse, io_error};
 
@@ -26,13 +27,14 @@ impl Session {
         &self,
         request: &LeaseRequest<'_>,
         name: &str,
-        addresses: &[IpAddr],
+        choice: &mut Choice,
     ) -> Result<Linked, StoreError> {
         self.change(|| {
-            let linked = self.link_all(request, name, addresses)?;
+            let addresses = choice.addresses();
+            let linked = self.link_all(request, name, &addresses)?;
             let kept = match linked {
                 Linked::NameTaken => Ok(()),
-                Linked::All => self.keep_up_with_lease(addresses),
+                Linked::All => self.keep_up_with_lease(&addresses, choice),
             };
             fuse::burn(&self.dir)?;
             Ok((linked, upkeep(&kept)))
@@ -76,13 +78,10 @@ impl Session {
         Ok(Linked::All)
     }
 
-    fn keep_up_with_lease(&self, addresses: &[IpAddr]) -> io::Result<()> {
-        used::note(&self.dir, addresses, Bit::Used)?;
-        for (number, address) in addresses.iter().enumerate() {
-            overwrite(
-                &self.last_lease_path(number),
-                address.to_string().as_bytes(),
-            )?;
+    fn keep_up_with_lease(&self, addresses: &[IpAddr], choice: &mut Choice) -> io::Result<()> {
+        used::note_leases(&self.dir, &mut choice.maps, addresses)?;
+        for (newest, address) in choice.newest.iter_mut().zip(addresses) {
+            newest.note(*address)?;
         }
         Ok(())
     }
