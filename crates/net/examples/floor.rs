@@ -1,0 +1,145 @@
+//! The least that an ADD or a DEL of the routed veth can cost: the kernel's work and a process.
+//!
+//! `floor add NETNS HOST_NAME (POD_ADDRESS GATEWAY)…` and `floor del HOST_NAME`; no configuration,
+//! no address management, no answer. The benchmark sets the plugin's time against it, so what the
+//! plugin asks of the kernel for an attachment is asked here too, in the same messages.
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::{env, process};
+
+use ipnet::IpNet;
+use net::{
+    Address, Batch, End, Errno, Ipv4Conf, Mac, Neighbour, Netns, NewVeth, Route, RouteKind,
+    Settings, Socket, delete_link, ruleset, sysctl,
+};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+const LOOPBACK: u32 = 1;
+const MTU: u32 = 1280;
+const PROTOCOL: u8 = 104;
+
+fn main() -> Outcome {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["add", netns, host, pairs @ ..] => add(netns, host, &parse(pairs)?),
+        ["del", host] => Ok(delete_link(&Socket::route()?, host).map(drop)?),
+        _ => Err(
+            "usage: floor add NETNS HOST_NAME (POD_ADDRESS GATEWAY)… | floor del HOST_NAME".into(),
+        ),
+    }
+}
+
+/// An address of the pod with its subnet's length, and its gateway.
+type Pair = (IpNet, IpAddr);
+
+fn parse(words: &[&str]) -> Outcome<Vec<Pair>> {
+    let pairs = words.chunks_exact(2);
+    pairs
+        .map(|pair| Ok((pair[0].parse()?, pair[1].parse()?)))
+        .collect()
+}
+
+fn add(netns: &str, host: &str, pairs: &[Pair]) -> Outcome {
+    let (home, pod) = (Netns::current()?, Netns::open(netns)?);
+    let id = process::id();
+    let [_, b, c, d] = id.to_be_bytes();
+    let veth = NewVeth {
+        host: End {
+            name: host,
+            index: 0x1000_0000 + id,
+            mac: Mac::local([2, 0, 0, b, c, d]),
+        },
+        pod: End {
+            name: "eth0",
+            index: 0x2000_0000 + id,
+            mac: Mac::local([2, 0, 1, b, c, d]),
+        },
+        netns: pod.as_fd(),
+        mtu: MTU,
+        group: ruleset::LINK_GROUP,
+    };
+    let has_ipv6 = pairs.iter().any(|(_, gateway)| gateway.is_ipv6());
+    let host_socket = Socket::route()?;
+
+    pod.visit(&home, || -> Outcome {
+        let pod_socket = Socket::route()?;
+        let mut batch = Batch::new();
+        veth.add_to(&mut batch);
+        host_socket.send(batch)?;
+        if has_ipv6 {
+            sysctl::set("ipv6/conf/eth0/accept_ra", "0")?;
+            sysctl::set("ipv6/conf/eth0/accept_redirects", "0")?;
+        }
+        Ok(pod_socket.send(pod_batch(&veth, pairs)?)?)
+    })??;
+    if has_ipv6 {
+        sysctl::set(&format!("ipv6/conf/{host}/accept_ra"), "0")?;
+        sysctl::set(&format!("ipv6/conf/{host}/accept_redirects"), "0")?;
+    } else {
+        sysctl::set(&format!("ipv6/conf/{host}/disable_ipv6"), "1")?;
+    }
+    Ok(host_socket.send(host_batch(&veth, pairs, has_ipv6))?)
+}
+
+/// Pod: its addresses, its end switched on, its routes.
+fn pod_batch(veth: &NewVeth<'_>, pairs: &[Pair]) -> Outcome<Batch> {
+    let link = veth.pod.index;
+    let mut batch = Batch::new();
+    for (net, _) in pairs {
+        let net = *net;
+        Address { link, net }.add_to(&mut batch);
+    }
+    batch.switch_on(link);
+    for (_, gateway) in pairs {
+        let (address, mac) = (*gateway, veth.host.mac);
+        Neighbour { link, address, mac }.add_to(&mut batch);
+        Route::new(address.into(), via(link, None), PROTOCOL).add_to(&mut batch);
+    }
+    for (_, gateway) in pairs {
+        let all = match gateway {
+            IpAddr::V4(_) => "0.0.0.0/0",
+            IpAddr::V6(_) => "::/0",
+        };
+        Route::new(all.parse()?, via(link, Some(*gateway)), PROTOCOL).add_to(&mut batch);
+    }
+    Ok(batch)
+}
+
+/// Host: the pod's link switched on, with a route and a neighbour for each address of the pod, and
+/// the gateways' addresses on `lo`.
+fn host_batch(veth: &NewVeth<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
+    let link = veth.host.index;
+    let mut batch = Batch::new();
+    Settings {
+        alias: Some("headcni floor pod eth0"),
+        ipv4: &[
+            (Ipv4Conf::Forwarding, 1),
+            (Ipv4Conf::AcceptRedirects, 0),
+            (Ipv4Conf::SendRedirects, 0),
+            (Ipv4Conf::RpFilter, 0),
+            (Ipv4Conf::RouteLocalnet, 0),
+        ],
+        no_ipv6_of_its_own: has_ipv6,
+    }
+    .add_to(&mut batch, link);
+    batch.switch_on(link);
+    for (_, gateway) in pairs {
+        let (link, net) = (LOOPBACK, (*gateway).into());
+        Address { link, net }.add_to(&mut batch);
+        batch.tolerating(&[Errno::EXIST]);
+    }
+    for (net, _) in pairs {
+        let (address, mac) = (net.addr(), veth.pod.mac);
+        Route::new(address.into(), via(link, None), PROTOCOL).replace_in(&mut batch);
+        Neighbour { link, address, mac }.add_to(&mut batch);
+    }
+    batch
+}
+
+fn via(link: u32, gateway: Option<IpAddr>) -> RouteKind {
+    RouteKind::Via { link, gateway }
+}

@@ -1,0 +1,47 @@
+//! nftables: whole scripts by the program `nft`, elements of sets and maps by netlink.
+//!
+//! Rules are text that people can read and `nft --check` can judge; a process of a few
+//! milliseconds per script is nothing to a daemon. What changes with every pod are elements, and
+//! those take microseconds. All tables are of the family `inet`.
+//!
+//! Constants: `include/uapi/linux/netfilter/nf_tables.h` and `nfnetlink.h`.
+
+mod element;
+mod interval;
+mod query;
+mod text;
+mod transaction;
+
+pub use element::{Element, Set, concatenate};
+pub use interval::Interval;
+pub(crate) use interval::next;
+pub use query::{element, elements, generation, intervals, table_comment};
+pub use text::{NftError, is_installed, run};
+pub use transaction::{Existing, Transaction, is_outdated, retry_outdated};
+
+use crate::batch::Writer;
+
+/// `NFNL_SUBSYS_NFTABLES`
+const SUBSYSTEM: u16 = 10;
+const NFPROTO_INET: u8 = 1;
+
+/// `NFT_MSG_*`
+mod message {
+    const fn of_nftables(number: u16) -> u16 {
+        super::SUBSYSTEM << 8 | number
+    }
+    pub(super) const GETTABLE: u16 = of_nftables(1);
+    pub(super) const GETSET: u16 = of_nftables(10);
+    pub(super) const NEWSETELEM: u16 = of_nftables(12);
+    pub(super) const GETSETELEM: u16 = of_nftables(13);
+    pub(super) const DELSETELEM: u16 = of_nftables(14);
+    pub(super) const GETGEN: u16 = of_nftables(16);
+}
+
+/// `struct nfgenmsg` for things of the family `inet`.
+fn write_header(message: &mut Writer<'_>) {
+    message.fixed(&[NFPROTO_INET, 0, 0, 0]);
+}
+
+/// How long that structure is.
+const HEADER_LEN: usize = 4;

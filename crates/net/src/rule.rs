@@ -1,0 +1,54 @@
+//! Rules: which table is asked for which packets.
+
+use ipnet::IpNet;
+
+use crate::batch::{Batch, Writer, flag};
+use crate::family::{family_of, octets};
+
+const RTM_NEWRULE: u16 = 32;
+const RTM_DELRULE: u16 = 33;
+const FRA_SRC: u16 = 2;
+const FRA_PRIORITY: u16 = 6;
+const FRA_TABLE: u16 = 15;
+const FRA_PROTOCOL: u16 = 21;
+const FR_ACT_TO_TBL: u8 = 1;
+
+/// Packets from `from` look their way up in `table`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The packets' source.
+    pub from: IpNet,
+    /// The table to ask.
+    pub table: u32,
+    /// Its place among the rules: the lower, the earlier.
+    pub priority: u32,
+    /// Whose it is.
+    pub protocol: u8,
+}
+
+impl Rule {
+    /// Adds making the rule.
+    pub fn add_to(&self, batch: &mut Batch) {
+        let attempt = format!("add a rule for packets from {}", self.from);
+        let flags = flag::CREATE | flag::EXCL;
+        batch.add(RTM_NEWRULE, flags, attempt, |message| self.write(message));
+    }
+
+    /// Adds removing the rule.
+    pub fn remove_in(&self, batch: &mut Batch) {
+        let attempt = format!("remove the rule for packets from {}", self.from);
+        batch.add(RTM_DELRULE, 0, attempt, |message| self.write(message));
+    }
+
+    /// `struct fib_rule_hdr`, and the attributes.
+    fn write(&self, message: &mut Writer<'_>) {
+        let family = family_of(self.from.addr());
+        let length = self.from.prefix_len();
+        message.fixed(&[family, 0, length, 0, 0, 0, 0, FR_ACT_TO_TBL]);
+        message.fixed(&[0; 4]);
+        message.attribute(FRA_SRC, &octets(self.from.network()));
+        message.u32(FRA_PRIORITY, self.priority);
+        message.u32(FRA_TABLE, self.table);
+        message.u8(FRA_PROTOCOL, self.protocol);
+    }
+}

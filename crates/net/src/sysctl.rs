@@ -1,0 +1,44 @@
+//! Settings under `/proc/sys/net`, of the namespace that the thread is in.
+
+use std::io;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, write};
+
+/// Sets `/proc/sys/net/<name>`.
+///
+/// `false` if there is no such setting: IPv6 may be switched off for the whole kernel.
+pub fn set(name: &str, value: &str) -> io::Result<bool> {
+    let path = format!("/proc/sys/net/{name}");
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    match open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(false),
+        file => {
+            write(file?, value.as_bytes())?;
+            Ok(true)
+        }
+    }
+}
+
+/// What `/proc/sys/net/<name>` says; nothing if there is no such setting.
+pub fn get(name: &str) -> io::Result<Option<String>> {
+    read(&format!("/proc/sys/net/{name}"))
+}
+
+/// This boot of the kernel; nothing where the kernel doesn't tell.
+pub fn boot_id() -> Option<String> {
+    read("/proc/sys/kernel/random/boot_id").ok().flatten()
+}
+
+fn read(path: &str) -> io::Result<Option<String>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    match open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        file => {
+            let mut bytes = [0; 256];
+            let length = rustix::io::read(file?, &mut bytes)?;
+            let text = String::from_utf8_lossy(&bytes[..length]);
+            Ok(Some(text.trim_end().to_owned()))
+        }
+    }
+}

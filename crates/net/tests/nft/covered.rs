@@ -1,0 +1,102 @@
+//! Sets that have to cover networks.
+
+use std::thread;
+
+use ipnet::IpNet;
+use lab::Netns as _;
+use net::ruleset::{Sets, ensure_covered};
+use net::{Errno, nft};
+
+use crate::support::{listed, node_with_tables, socket};
+
+fn networks(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn what_is_missing_is_added_and_what_is_inside_of_it_replaced() {
+    let (node, socket) = node_with_tables();
+    let ensure = |texts: &[&str]| {
+        ensure_covered(&socket, Sets::Cluster, &networks(texts)).unwrap();
+    };
+    let cluster4 = || listed(&node, "set", "headcni", "cluster4");
+    ensure(&["10.244.1.0/24", "fd00:1::/64", "10.96.0.0/12"]);
+    assert_eq!(cluster4(), ["10.244.1.0/24", "10.96.0.0/12"]);
+    assert_eq!(listed(&node, "set", "headcni", "cluster6"), ["fd00:1::/64"]);
+
+    let before = nft::generation(&socket).unwrap();
+    ensure(&["10.244.1.0/25", "10.100.0.0/16", "fd00:1::/64"]);
+    assert_eq!(nft::generation(&socket).unwrap(), before, "nothing to do");
+
+    ensure(&["10.244.2.0/24", "10.244.0.0/16"]);
+    assert_eq!(cluster4(), ["10.244.0.0/16", "10.96.0.0/12"]);
+    ensure(&["0.0.0.0/0", "::/0"]);
+    let all = nft::intervals(
+        &socket,
+        nft::Set {
+            table: "headcni",
+            name: "cluster4",
+        },
+    );
+    assert_eq!(all.unwrap(), [networks(&["0.0.0.0/0"])[0].into()]);
+}
+
+#[test]
+fn intervals_that_nft_wrote_are_understood() {
+    let (node, socket) = node_with_tables();
+    ensure_covered(
+        &socket,
+        Sets::Excluded,
+        &networks(&["169.254.20.10/32", "10.96.0.0/12"]),
+    )
+    .unwrap();
+    let excluded = || listed(&node, "set", "headcni-ports", "excluded4");
+    assert_eq!(excluded(), ["10.96.0.0/12", "169.254.0.0/16"]);
+    crate::support::nft(
+        &node,
+        "add element inet headcni-ports excluded4 { 10.0.0.250-10.0.1.7, 0.0.0.0/8 }",
+    );
+    ensure_covered(&socket, Sets::Excluded, &networks(&["10.0.0.0/24"])).unwrap();
+    assert_eq!(
+        excluded(),
+        [
+            "0.0.0.0/8",
+            "10.0.0.0-10.0.1.7",
+            "10.96.0.0/12",
+            "169.254.0.0/16"
+        ]
+    );
+}
+
+#[test]
+fn a_missing_table_is_told() {
+    let node = lab::Node::new("n1").unwrap();
+    let socket = socket(&node);
+    let error = ensure_covered(&socket, Sets::Cluster, &networks(&["10.0.0.0/8"])).unwrap_err();
+    assert!(error.is(Errno::NOENT), "{error}");
+    ensure_covered(&socket, Sets::Cluster, &[]).unwrap();
+}
+
+#[test]
+fn many_at_once_agree() {
+    let (node, _) = node_with_tables();
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let node = &node;
+            scope.spawn(move || {
+                let socket = node.enter(net::Socket::netfilter).unwrap().unwrap();
+                let texts = [
+                    format!("10.{}.0.0/16", number % 4),
+                    format!("10.{}.{number}.0/24", number % 4),
+                    format!("172.16.{number}.0/24"),
+                ];
+                let wanted = networks(&texts.each_ref().map(String::as_str));
+                for network in wanted {
+                    ensure_covered(&socket, Sets::Cluster, &[network]).unwrap();
+                }
+            });
+        }
+    });
+    let found = listed(&node, "set", "headcni", "cluster4");
+    assert_eq!(found.len(), 4 + 12, "{found:?}");
+}
