@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::moments::{self, Injection};
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::pod::Pod;
@@ -17,7 +18,8 @@ use crate::process::{DEADLINE, Output, Running};
 /// so that a missing variable can be tested, too.
 #[derive(Debug, Clone)]
 pub struct Call {
-    under: Vec<OsString>,
+    pub(crate) under: Vec<OsString>,
+    pub(crate) injections: Vec<Injection>,
     env: Vec<(OsString, OsString)>,
     stdin: Vec<u8>,
     deadline: Duration,
@@ -28,6 +30,7 @@ impl Call {
     pub fn new(verb: &str) -> Self {
         let call = Self {
             under: Vec::new(),
+            injections: Vec::new(),
             env: Vec::new(),
             stdin: Vec::new(),
             deadline: DEADLINE,
@@ -94,8 +97,7 @@ impl Call {
         self
     }
 
-    /// A program that runs the plugin, with its own arguments before the plugin's path: strace,
-    /// say, which can kill the plugin at a chosen system call.
+    /// A program that runs the plugin, with its own arguments before the plugin's path.
     #[must_use]
     pub fn under<S: AsRef<OsStr>>(mut self, line: impl IntoIterator<Item = S>) -> Self {
         self.under = line
@@ -122,7 +124,12 @@ impl Call {
     /// Starts the plugin and leaves it running: to be killed in the middle, say.
     pub fn spawn(&self, node: &Node, plugin: impl AsRef<Path>) -> Result<Running> {
         let plugin = plugin.as_ref().as_os_str();
-        let mut words = self.under.iter().map(OsString::as_os_str).chain([plugin]);
+        let strace = match self.injections.as_slice() {
+            [] => Vec::new(),
+            injections => moments::strace("/dev/null", injections),
+        };
+        let under = self.under.iter().map(OsString::as_os_str);
+        let mut words = under.chain(strace.iter().map(OsStr::new)).chain([plugin]);
         let mut command = node.command(words.next().unwrap_or(plugin));
         command.args(words);
         bare(&mut command).envs(self.env.iter().map(|(name, value)| (name, value)));

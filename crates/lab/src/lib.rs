@@ -20,14 +20,18 @@
 //! Needs root, iproute2 and util-linux. It is for development only: nothing that ships links it.
 
 mod call;
+mod capture;
 mod cnitool;
 mod files;
+pub mod frames;
 mod ignore;
+mod moments;
 mod netns;
 mod node;
 mod noop;
 mod pod;
 mod process;
+mod raw_link;
 mod rules;
 mod snapshot;
 pub mod tools;
@@ -35,13 +39,16 @@ mod traffic;
 mod wait;
 
 pub use call::{Call, Outcome};
+pub use capture::Capture;
 pub use cnitool::CniTool;
 pub use ignore::Ignore;
+pub use moments::{Injection, Moment, Syscalls, Trace};
 pub use netns::{Address, Netns};
 pub use node::Node;
 pub use noop::{Noop, Seen};
 pub use pod::Pod;
 pub use process::{DEADLINE, Output, Running, attempt, run};
+pub use raw_link::RawLink;
 pub use snapshot::Snapshot;
 pub use traffic::{EchoServer, Family};
 pub use wait::eventually;

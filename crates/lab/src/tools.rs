@@ -16,6 +16,7 @@ pub const DEBIAN_PACKAGES: &[&str] = &[
     "iptables",
     "iputils-ping",
     "nftables",
+    "podman",
     "runc",
     "socat",
     "strace",

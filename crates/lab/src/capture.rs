@@ -1,0 +1,132 @@
+//! Watching the frames of a link.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::sys::socket::{LinkAddr, recvfrom};
+use rustix::net::sockopt::{self, Timeout};
+
+use crate::frames::{Direction, Frame};
+use crate::netns::Netns;
+use crate::raw_link::packet_socket;
+
+/// The longest frame: veth passes on what hardware would have cut in pieces.
+const LONGEST_BYTES: usize = 1 << 17;
+/// Room for what comes before anybody looks.
+const QUEUE_BYTES: usize = 8 << 20;
+/// How long after its deadline a capture still reads what is queued.
+const BACKLOG: Duration = Duration::from_secs(1);
+/// How many of the frames that were not wanted an error shows.
+const SHOWN: usize = 20;
+
+/// All frames that pass a link, in both directions, from [`start`](Self::start) on.
+///
+/// The kernel shows frames here before its packet filter drops them on the way in, and after that
+/// on the way out. So to see whether something was let through, watch where it would come out.
+#[derive(Debug)]
+pub struct Capture {
+    socket: OwnedFd,
+    link: String,
+    index: usize,
+}
+
+impl Capture {
+    /// Begins to watch a link. What passes from now on is kept until asked for.
+    pub fn start(place: &impl Netns, link: &str) -> Result<Self> {
+        let (socket, address) = packet_socket(place, link)?;
+        sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)
+            .context("make room for frames")?;
+        Ok(Self {
+            socket,
+            link: link.to_owned(),
+            index: address.ifindex(),
+        })
+    }
+
+    /// Waits for a frame that is `wanted`. If none comes, the error tells what came instead.
+    pub fn first(&mut self, deadline: Duration, wanted: impl Fn(&Frame) -> bool) -> Result<Frame> {
+        let mut frames = self.until(deadline, wanted)?;
+        frames.pop().context("it ends with the one that was wanted")
+    }
+
+    /// All frames up to the first one for which `is_last` holds, and that one.
+    ///
+    /// This is how to prove that something does *not* come: send it, then send a mark that does
+    /// come, and look at all that came before the mark.
+    pub fn until(
+        &mut self,
+        deadline: Duration,
+        is_last: impl Fn(&Frame) -> bool,
+    ) -> Result<Vec<Frame>> {
+        let end = Instant::now() + deadline;
+        let mut frames = Vec::new();
+        while let Some(frame) = self.next(end)? {
+            let found = is_last(&frame);
+            frames.push(frame);
+            if found {
+                return Ok(frames);
+            }
+        }
+        let (link, count) = (&self.link, frames.len());
+        frames.truncate(SHOWN);
+        bail!("no such frame on {link} within {deadline:?}, but {count} others: {frames:#?}")
+    }
+
+    /// The frames that are `wanted` of all that pass until `wait` is over. It always takes that
+    /// long; prefer [`until`](Self::until) where a mark can be sent.
+    pub fn within(
+        &mut self,
+        wait: Duration,
+        wanted: impl Fn(&Frame) -> bool,
+    ) -> Result<Vec<Frame>> {
+        let end = Instant::now() + wait;
+        let mut frames = Vec::new();
+        while let Some(frame) = self.next(end)? {
+            if wanted(&frame) {
+                frames.push(frame);
+            }
+        }
+        Ok(frames)
+    }
+
+    /// The next frame, unless none comes until `end`. What is there by then counts, too, unless
+    /// there is no end to it.
+    fn next(&mut self, end: Instant) -> Result<Option<Frame>> {
+        // libc::PACKET_OUTGOING
+        const OUTGOING: u8 = 4;
+        let mut buffer = vec![0; LONGEST_BYTES];
+        loop {
+            let now = Instant::now();
+            if now > end + BACKLOG {
+                return Ok(None);
+            }
+            // Zero would mean for ever.
+            let left = end.saturating_duration_since(now);
+            let left = left.max(Duration::from_millis(1));
+            sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(left))
+                .context("set a time limit")?;
+            let (length, address) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer)
+            {
+                Ok(received) => received,
+                Err(Errno::EAGAIN) => return Ok(None),
+                // A link that went down says so once; what it had seen before is still here.
+                Err(Errno::EINTR | Errno::ENETDOWN) => continue,
+                Err(error) => {
+                    return Err(error).with_context(|| format!("watch {}", self.link));
+                }
+            };
+            let address = address.context("a frame without the link that it came by")?;
+            // From before the socket was bound to its link, it may have others' frames.
+            if address.ifindex() != self.index {
+                continue;
+            }
+            let direction = match address.pkttype() {
+                OUTGOING => Direction::Out,
+                _ => Direction::In,
+            };
+            return Ok(Some(Frame::new(&buffer[..length], direction)));
+        }
+    }
+}
