@@ -44,6 +44,11 @@ impl NetConf {
                 shown(&document)
             )));
         };
+        Self::from_keys(keys)
+    }
+
+    /// As [`NetConf::parse`], of a document that is read already.
+    pub fn from_keys(keys: Map<String, Value>) -> Result<Self, Error> {
         let version = match protocol_text(&keys, "cniVersion")? {
             None | Some("") => Version::UNSTATED,
             Some(text) => text

@@ -26,12 +26,16 @@ pub mod code {
     pub const TRY_AGAIN_LATER: u32 = 11;
     /// STATUS: the plugin can't serve ADD requests.
     pub const NOT_AVAILABLE: u32 = 50;
+    /// STATUS: an ADD works, but the container would reach less than it should.
+    pub const LIMITED_CONNECTIVITY: u32 = 51;
     /// A delegate died, or what it printed can't be understood.
     pub const DELEGATE_BROKEN: u32 = 100;
     /// A delegate did not answer in time and was ended.
     pub const DELEGATE_TIMEOUT: u32 = 101;
     /// The container has this interface already.
     pub const ALREADY_ATTACHED: u32 = 102;
+    /// CHECK: the attachment is not as its ADD left it.
+    pub const NOT_AS_STATED: u32 = 103;
 }
 
 /// A failed call: what the runtime, and the person behind it, gets to see.

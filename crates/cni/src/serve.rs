@@ -52,18 +52,15 @@ pub trait Plugin {
 
 /// Answers the call that this process was started for. All that a plugin's `main` has to do.
 pub fn serve_process(plugin: &dyn Plugin) -> ExitCode {
-    let mut stdin: Box<dyn Read> = if io::stdin().is_terminal() {
-        // A person who tries the program by hand gets an answer, not a wait.
+    let env = Env::of_process();
+    let is_by_hand = env.get("CNI_COMMAND").is_ok_and(|verb| verb.is_none());
+    let mut stdin: Box<dyn Read> = if is_by_hand && io::stdin().is_terminal() {
+        // A person who tries the program gets an answer, not a wait.
         Box::new(io::empty())
     } else {
         Box::new(io::stdin().lock())
     };
-    serve(
-        plugin,
-        Env::of_process(),
-        &mut stdin,
-        &mut io::stdout().lock(),
-    )
+    serve(plugin, env, &mut stdin, &mut io::stdout().lock())
 }
 
 /// Answers one call: parses `env` and `stdin`, asks `plugin`, writes to `stdout`.

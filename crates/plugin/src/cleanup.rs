@@ -8,10 +8,9 @@ use std::path::Path;
 use cni::{Attachment, CniArgs, Error, NetResult, PluginType, ValidAttachment, Verb};
 use serde_json::Value;
 
-use crate::conf::Mode;
 use crate::delegate::{CompleteError, subnets_of};
 use crate::errors::Errors;
-use crate::netns::{self, Identity};
+use crate::netns::{self, Found, Identity};
 use crate::state::{Held, Store};
 use crate::steps::{Known, Member, Run, into_members, members};
 
@@ -39,7 +38,9 @@ impl Run<'_> {
             }
         };
         let mut of = of.clone();
-        of.netns = of.netns.filter(|path| !netns::is_something_else(path));
+        of.netns = of
+            .netns
+            .filter(|path| netns::look(path) != Found::SomethingElse);
         if let Known::Record(record) = known {
             // A path that leads to another namespace by now: what is in there isn't ours.
             of.netns = of
@@ -178,10 +179,6 @@ impl Run<'_> {
         &self,
         result: Option<&NetResult>,
     ) -> Result<Vec<Member>, Error> {
-        if matches!(self.conf.mode, Ok(Mode::Native)) {
-            // No ADD in this mode can have made anything yet.
-            return Ok(Vec::new());
-        }
         let remembered = result.and_then(subnets_of);
         let load = |file: &Path| match (self.load_subnets(file), &remembered) {
             (Err(_), Some(subnets)) => Ok(subnets.clone()),

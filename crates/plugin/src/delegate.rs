@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 /// IPAM plugins that need ranges in their configuration; others know addresses by themselves.
-const RANGE_PLUGINS: [&str; 2] = ["host-local", "headcni-ipam"];
+pub(crate) const RANGE_PLUGINS: [&str; 2] = ["host-local", "headcni-ipam"];
 
 /// Keys that mean something to headcni itself and nothing to its delegate.
 const OWN_KEYS: &[&str] = &[
@@ -27,6 +27,7 @@ const OWN_KEYS: &[&str] = &[
     "enable_ipv6",
     "enable_network_policy",
     "headscale_url",
+    "hostport_localhost",
     "ipam",
     "log_file",
     "log_level",
@@ -188,7 +189,7 @@ fn shown(key: &str, value: &Value) -> String {
     }
 }
 
-fn needs_ranges(ipam: &Map<String, Value>, runtime_config: &Map<String, Value>) -> bool {
+pub(crate) fn needs_ranges(ipam: &Map<String, Value>, runtime_config: &Map<String, Value>) -> bool {
     let is_said =
         |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
     let kind = ipam.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -201,7 +202,7 @@ fn needs_ranges(ipam: &Map<String, Value>, runtime_config: &Map<String, Value>) 
 }
 
 /// One set of ranges per family: a pod gets an address from each set.
-fn ranges(subnets: &SubnetEnv) -> Value {
+pub(crate) fn ranges(subnets: &SubnetEnv) -> Value {
     let set = |family: &api::Family| -> Value {
         let range = |subnet: &api::NodeSubnet| match subnet.gateway {
             Some(gateway) => json!({ "subnet": subnet.net, "gateway": gateway }),

@@ -8,6 +8,7 @@ mod cleanup;
 mod conf;
 mod delegate;
 mod errors;
+mod native;
 mod netns;
 mod plan;
 mod shape;

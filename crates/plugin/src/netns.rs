@@ -16,29 +16,58 @@ pub(crate) struct Identity {
     born: Option<String>,
 }
 
+/// What is at a path that is said to lead to a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// No file, which says nothing about the namespace.
+    Nothing,
+    /// What can be a namespace.
+    Namespace(Identity),
+    /// A pipe, a directory: a delegate that opens a pipe waits for ever.
+    SomethingElse,
+}
+
+/// Looks at what is at `path`.
+pub(crate) fn look(path: &str) -> Found {
+    let path = Path::new(path);
+    let found = match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_symlink() => path.metadata().map(|behind| (behind, true)),
+        found => found.map(|metadata| (metadata, false)),
+    };
+    match found {
+        Err(_) => Found::Nothing,
+        Ok((metadata, _)) if !metadata.is_file() => Found::SomethingElse,
+        Ok((metadata, is_behind_a_link)) => {
+            Found::Namespace(Identity::new(&metadata, path, is_behind_a_link))
+        }
+    }
+}
+
 impl Identity {
     /// `None` if there is no such file, which says nothing about the namespace.
     pub(crate) fn of(path: &str) -> Option<Self> {
-        let metadata = Path::new(path).metadata().ok()?;
-        Some(Self::from_metadata(path, &metadata))
+        match look(path) {
+            Found::Namespace(identity) => Some(identity),
+            Found::Nothing | Found::SomethingElse => None,
+        }
     }
 
     #[cfg(unix)]
-    fn from_metadata(path: &str, metadata: &Metadata) -> Self {
+    fn new(metadata: &Metadata, _path: &Path, is_behind_a_link: bool) -> Self {
         use std::os::unix::fs::MetadataExt;
 
         let born = format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec());
         Self {
             number: format!("{}:{}", metadata.dev(), metadata.ino()),
             // Behind a link is the kernel's own file under /proc, with a new time whenever it likes.
-            born: (!Path::new(path).is_symlink()).then_some(born),
+            born: (!is_behind_a_link).then_some(born),
         }
     }
 
     #[cfg(not(unix))]
-    fn from_metadata(path: &str, _metadata: &Metadata) -> Self {
+    fn new(_metadata: &Metadata, path: &Path, _is_behind_a_link: bool) -> Self {
         Self {
-            number: path.to_owned(),
+            number: path.display().to_string(),
             born: None,
         }
     }
@@ -50,40 +79,22 @@ impl Identity {
     }
 }
 
-/// Whether something is at `path` that can't be a namespace: a pipe, a directory. A delegate that
-/// opens a pipe waits for ever.
-pub(crate) fn is_something_else(path: &str) -> bool {
-    Path::new(path)
-        .metadata()
-        .is_ok_and(|found| !found.is_file())
-}
-
 /// Whether the namespace at `path` has an interface of this name; `None` if that can't be told.
 ///
 /// An error means that the way back failed: nothing more may be done in this process.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_interface(path: &str, name: &str) -> io::Result<Option<bool>> {
-    use std::fs::{self, File};
-    use std::os::fd::AsFd;
-
-    use rustix::fs::{Mode, OFlags, open};
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-    let network = Some(LinkNameSpaceType::Network);
-    // A pipe in its place must not hold us up.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let (Ok(theirs), Ok(ours)) = (
-        open(path, flags, Mode::empty()),
-        File::open("/proc/thread-self/ns/net"),
-    ) else {
+    let (Ok(theirs), Ok(ours)) = (net::Netns::open(path), net::Netns::current()) else {
         return Ok(None);
     };
-    if move_into_link_name_space(theirs.as_fd(), network).is_err() {
-        return Ok(None);
+    let devices = theirs.visit(&ours, || {
+        std::fs::read_to_string("/proc/thread-self/net/dev")
+    });
+    match devices {
+        Ok(devices) => Ok(devices.ok().map(|devices| lists_interface(&devices, name))),
+        Err(net::VisitError::Enter(_)) => Ok(None),
+        Err(net::VisitError::Return(error)) => Err(error),
     }
-    let devices = fs::read_to_string("/proc/thread-self/net/dev");
-    move_into_link_name_space(ours.as_fd(), network)?;
-    Ok(devices.ok().map(|devices| lists_interface(&devices, name)))
 }
 
 #[cfg(not(target_os = "linux"))]

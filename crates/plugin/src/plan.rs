@@ -2,13 +2,19 @@
 //!
 //! Pure: the subnet file is read by the function that the caller passes in.
 
+use std::path::PathBuf;
+
 use api::paths;
 use cni::{Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
 use crate::conf::{Conf, Mode, located};
 use crate::delegate::{CompleteError, LoadSubnets, agreed, complete};
+use crate::native;
 use crate::shape::Shape;
+
+/// The plugin type that is us: such a step is done in this process.
+pub(crate) const OWN_TYPE: &str = "headcni";
 
 /// One plugin to execute.
 #[derive(Debug)]
@@ -39,11 +45,13 @@ pub(crate) fn plan(call: &Call, conf: &Conf, load: LoadSubnets<'_>) -> Result<Pl
                 warnings: Vec::new(),
             })
         }
-        Mode::Native => Err(Error::config(
-            "the configuration has neither delegate nor plugins, and the native datapath is not \
-             part of this version: add \"delegate\": {\"type\": \"bridge\"}",
-        )
-        .into()),
+        Mode::Native => {
+            let step = native_step(call, call.conf.keys(), "", load)?;
+            Ok(Plan {
+                steps: vec![step],
+                warnings: Vec::new(),
+            })
+        }
     }
 }
 
@@ -68,9 +76,22 @@ fn chain(
         plan.warnings.extend(unreachable_capabilities(outer, keys)?);
 
         let mut member = member.clone();
-        let makes_interface = index == 0 || kind.as_str() == "headcni";
+        let makes_interface = index == 0 || kind.as_str() == OWN_TYPE;
         let inherited: &[&str] = match kind.as_str() {
-            "headcni" => &["args", "ipam", "mtu", "subnetFile"],
+            OWN_TYPE => &[
+                "args",
+                "ipam",
+                "mtu",
+                "subnetFile",
+                "enable_ipv6",
+                "enable_network_policy",
+                "headscale_url",
+                "hostport_localhost",
+                "pod_cidr",
+                "service_cidr",
+                "status_strict",
+                "tailscale_socket",
+            ],
             _ if makes_interface => &["args", "mtu"],
             _ => &["args"],
         };
@@ -83,7 +104,7 @@ fn chain(
                 member.insert((*key).to_owned(), value.clone());
             }
         }
-        let step = if kind.as_str() == "headcni" {
+        let step = if kind.as_str() == OWN_TYPE {
             own_member(call, &member, &path, load)?
         } else {
             let given = runtime_config(call, Keys::new(&member, &path), Undeclared::Hidden)?;
@@ -125,15 +146,53 @@ fn own_member(
         ))
         .into());
     }
-    let Some(delegate) = keys.object("delegate")? else {
-        return Err(Error::config(format!(
-            "{} is missing, and the native datapath is not part of this version: \
-             add \"delegate\": {{\"type\": \"bridge\"}}",
-            keys.name("delegate")
-        ))
-        .into());
+    match keys.object("delegate")? {
+        Some(delegate) => delegate_step(call, member, path, delegate, load),
+        None => native_step(call, member, path, load),
+    }
+}
+
+/// The datapath of our own, as one step.
+fn native_step(
+    call: &Call,
+    entry: &Map<String, Value>,
+    path: &str,
+    load: LoadSubnets<'_>,
+) -> Result<Step, CompleteError> {
+    let keys = Keys::new(entry, path);
+    let given = runtime_config(call, keys, undeclared(path))?;
+    let mut conf = match native::complete(keys, &given, &subnet_file(call, keys)?, load) {
+        // What there is to undo follows from names; whatever else is wrong doesn't matter.
+        Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => entry.clone(),
+        completed => completed?,
     };
-    delegate_step(call, member, path, delegate, load)
+    conf.insert("type".to_owned(), OWN_TYPE.into());
+    let mut shape = Shape::parse(keys)?;
+    shape.mtu_bytes = Keys::new(&conf, path).mtu("mtu")?;
+    Ok(Step {
+        kind: PluginType::new("type", OWN_TYPE)?,
+        conf: finished(call, conf, given),
+        shape,
+    })
+}
+
+fn subnet_file(call: &Call, keys: Keys<'_>) -> Result<PathBuf, Error> {
+    located(
+        call,
+        keys,
+        "subnetFile",
+        "HEADCNI_SUBNET_FILE",
+        paths::SUBNET_FILE,
+    )
+}
+
+/// A member of a chain sees what it declares; a sole plugin sees what its wrapper was given.
+fn undeclared(path: &str) -> Undeclared {
+    if path.is_empty() {
+        Undeclared::Shown
+    } else {
+        Undeclared::Hidden
+    }
 }
 
 fn delegate_step(
@@ -144,25 +203,13 @@ fn delegate_step(
     load: LoadSubnets<'_>,
 ) -> Result<Step, CompleteError> {
     let keys = Keys::new(entry, path);
-    let subnet_file = located(
-        call,
-        keys,
-        "subnetFile",
-        "HEADCNI_SUBNET_FILE",
-        paths::SUBNET_FILE,
-    )?;
+    let subnet_file = subnet_file(call, keys)?;
     let delegate_path = keys.name("delegate");
     let declaring = [Keys::new(delegate, &delegate_path), keys]
         .into_iter()
         .find(|keys| keys.value("capabilities").is_some())
         .unwrap_or(keys);
-    // A member of a chain sees what it declares; a sole delegate sees what its wrapper was given.
-    let undeclared = if path.is_empty() {
-        Undeclared::Shown
-    } else {
-        Undeclared::Hidden
-    };
-    let given = runtime_config(call, declaring, undeclared)?;
+    let given = runtime_config(call, declaring, undeclared(path))?;
     let (kind, conf) = complete(keys, delegate, &given, &subnet_file, load)?;
     let mut shape = Shape::parse(keys)?;
     shape.mtu_bytes = Keys::new(&conf, &delegate_path).mtu("mtu")?;

@@ -8,17 +8,19 @@
 //! Lines are added because replacing a file makes ext4 write it to disk at once. Nothing is synced:
 //! namespaces don't outlive the kernel, and a record that a power failure tore counts as none.
 
+mod files;
 mod record;
 
 use std::cell::OnceCell;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni::{Attachment, ContainerId, Error, IfName, NetworkName, code};
+use cni::{Attachment, CniArgs, ContainerId, Error, IfName, NetworkName, code};
 
+use files::Purpose;
 use record::last_whole_line;
 pub(crate) use record::{Progress, Record, RecordedStep, boot_id};
 
@@ -136,7 +138,7 @@ impl Store {
             .join(format!(".probe-{}", std::process::id()));
         let written = self
             .create_directories()
-            .and_then(|()| private_file(&probe))
+            .and_then(|()| files::open(&probe, Purpose::NewRecord))
             .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
         let removed = fs::remove_file(&probe);
         // Fails if it is in use, as it should.
@@ -172,28 +174,25 @@ impl Store {
         let deadline = Instant::now() + wait;
         loop {
             let opened = match mode {
-                Lock::Create => {
-                    self.create_directories()
-                        .map_err(io_error("create directory", &self.network_dir))?;
-                    private_file(&path)
-                }
-                Lock::Open => plain(OpenOptions::new().read(true)).open(&path),
+                Lock::Create => files::open(&path, Purpose::Lock),
+                Lock::Open => files::open(&path, Purpose::ExistingLock),
             };
             let file = match (opened, mode) {
                 (Ok(file), _) => file,
                 (Err(error), Lock::Open) if cannot_exist(&error) => return Ok(None),
-                // Another call has just removed the directory because it was empty.
+                // Nobody was here before, or another call has just removed the empty directory.
                 (Err(error), Lock::Create)
                     if error.kind() == ErrorKind::NotFound && Instant::now() < deadline =>
                 {
+                    self.create_directories()
+                        .map_err(io_error("create directory", &self.network_dir))?;
                     continue;
                 }
                 (Err(error), _) => return Err(io_error("open", &path)(error)),
             };
             match file.try_lock() {
                 // Whoever held it before may have removed it.
-                Ok(()) if is_still_at(&file, &path) => {
-                    share_with_children(&file).map_err(io_error("share", &path))?;
+                Ok(()) if is_still_there(&file, &path) => {
                     return Ok(Some(Held {
                         base,
                         lock: file,
@@ -212,6 +211,31 @@ impl Store {
             }
         }
     }
+}
+
+/// Every attachment of every network that nobody is working on, with its record.
+pub(crate) fn settled_records(data_dir: &Path) -> Vec<(Attachment, Record)> {
+    let networks = fs::read_dir(data_dir).into_iter().flatten().flatten();
+    let stores = networks.filter_map(|entry| {
+        let network = entry.file_name().into_string().ok()?;
+        Some(Store::new(data_dir, &NetworkName::new(&network).ok()?))
+    });
+    stores
+        .flat_map(|store| {
+            let attachments = store.attachments().unwrap_or_default();
+            attachments.into_iter().filter_map(move |names| {
+                let of = Attachment {
+                    container: names.0,
+                    ifname: names.1,
+                    netns: None,
+                    args: CniArgs::default(),
+                };
+                let held = store.hold(&of, Duration::ZERO, Lock::Open).ok()??;
+                let record = held.load().ok()??;
+                Some((of, record))
+            })
+        })
+        .collect()
 }
 
 #[derive(Clone, Copy)]
@@ -272,10 +296,7 @@ impl Held {
         if let Some(file) = self.record.get() {
             return Ok(file);
         }
-        let file = private_file(path)?;
-        if file.metadata()?.len() > 0 {
-            file.set_len(0)?;
-        }
+        let file = files::open(path, Purpose::NewRecord)?;
         Ok(self.record.get_or_init(|| file))
     }
 
@@ -310,31 +331,10 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file for writing, made for its owner's eyes if it is new.
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    plain(options.write(true).create(true).truncate(false)).open(path)
-}
-
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    plain(OpenOptions::new().read(true))
-        .open(path)?
-        .read_to_end(&mut bytes)?;
+    files::open(path, Purpose::Record)?.read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Opens files only: follows no link, waits for no pipe.
-fn plain(options: &mut OpenOptions) -> &mut OpenOptions {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::OFlags;
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-        std::os::unix::fs::OpenOptionsExt::custom_flags(options, flags);
-    }
-    options
 }
 
 /// Whether a file isn't there, or can't be there at all.
@@ -343,32 +343,17 @@ fn cannot_exist(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
+/// Whether nobody has removed the file since it was opened.
 #[cfg(unix)]
-fn is_still_at(file: &File, path: &Path) -> bool {
+fn is_still_there(file: &File, _path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
 
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let (ours, named) = (
-        file.metadata().map(identity),
-        fs::metadata(path).map(identity),
-    );
-    matches!((ours, named), (Ok(ours), Ok(named)) if ours == named)
+    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
 #[cfg(not(unix))]
-fn is_still_at(_file: &File, path: &Path) -> bool {
+fn is_still_there(_file: &File, path: &Path) -> bool {
     path.exists()
-}
-
-/// Lets programs that we execute hold the lock with us, by inheriting its descriptor.
-#[cfg(target_os = "linux")]
-fn share_with_children(file: &File) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn share_with_children(_file: &File) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 
 use crate::conf::Conf;
 use crate::delegate::{CompleteError, LoadSubnets};
-use crate::netns::{self, Identity};
-use crate::plan::{Plan, plan};
+use crate::native::Native;
+use crate::netns::{self, Found};
+use crate::plan::{OWN_TYPE, Plan, Step, plan};
 use crate::state::{Held, Progress, Record, RecordedStep, StateError, Store, boot_id};
 
 /// One call, and all that it needs.
@@ -47,14 +48,12 @@ pub(crate) struct Member {
 
 impl Run<'_> {
     pub(crate) fn add(&self, to: &Attachment) -> Result<NetResult, Error> {
-        if let Some(path) = to
-            .netns
-            .as_deref()
-            .filter(|path| netns::is_something_else(path))
-        {
+        let path = to.netns.as_deref();
+        let found = path.map_or(Found::Nothing, netns::look);
+        if found == Found::SomethingElse {
             return Err(Error::variable(
                 "CNI_NETNS",
-                format_args!("{path:?} is not a network namespace"),
+                format_args!("{:?} is not a network namespace", path.unwrap_or_default()),
             ));
         }
         let prev_result = self.call.conf.prev_result()?;
@@ -63,15 +62,11 @@ impl Run<'_> {
             self.log.warn(warning.clone());
         }
         for step in &plan.steps {
-            self.delegate(&step.kind)
-                .find()
-                .map_err(cni::DelegateError::into_error)?;
+            self.find_programs(step)?;
         }
         let held = self.store().hold_new(to, self.conf.delegate_timeout)?;
         self.clear_the_way(&held, to)?;
-        if prev_result.is_none()
-            && let Err(error) = refuse_existing_interface(to)
-        {
+        if let Err(error) = refuse_existing(&plan, prev_result.as_ref(), to) {
             return match held.remove() {
                 Ok(()) => Err(error),
                 Err(trouble) => Err(error.with_details(&Error::from(trouble).to_string())),
@@ -79,16 +74,27 @@ impl Run<'_> {
         }
 
         let mut record = Record {
-            boot: boot_id(),
+            boot: boot_id().to_owned(),
             netns: to.netns.clone(),
-            netns_identity: to.netns.as_deref().and_then(Identity::of),
+            netns_identity: match found {
+                Found::Namespace(identity) => Some(identity),
+                Found::Nothing | Found::SomethingElse => None,
+            },
             args: to.args.as_str().to_owned(),
             progress: Progress::Started,
             steps: Vec::new(),
             result: prev_result,
         };
         match self.run_steps(&plan, &held, &mut record, to) {
-            Ok(result) => Ok(result),
+            Ok(result) => {
+                // The process ends in a moment, and its locks and files with it.
+                std::mem::forget(held);
+                Ok(result)
+            }
+            Err(error) if is_untouched(&error, &record) => match held.remove() {
+                Ok(()) => Err(error),
+                Err(trouble) => Err(error.with_details(&Error::from(trouble).to_string())),
+            },
             Err(error) => Err(self.roll_back(error, held, &record, to)),
         }
     }
@@ -117,12 +123,20 @@ impl Run<'_> {
             if let Some(result) = &record.result {
                 conf.insert("prevResult".to_owned(), result.to_json(version));
             }
-            let mut result = self
-                .log
-                .step(step.kind.as_str(), Verb::Add, || {
-                    self.delegate(&step.kind).add(&conf, version, to)
-                })
-                .map_err(cni::DelegateError::into_error)?;
+            let mut result = if step.kind.as_str() == OWN_TYPE {
+                let remember = |result: &NetResult| {
+                    let mut early = record.clone();
+                    early.result = Some(result.clone());
+                    held.save(&early).map_err(Error::from)
+                };
+                self.native(Verb::Add, conf)?.add(to, &remember)?
+            } else {
+                self.log
+                    .step(step.kind.as_str(), Verb::Add, || {
+                        self.delegate(&step.kind).add(&conf, version, to)
+                    })
+                    .map_err(cni::DelegateError::into_error)?
+            };
             step.shape.apply(&mut result, to);
             record.result = Some(result);
             record.steps[index].progress = Progress::Done;
@@ -274,11 +288,40 @@ impl Run<'_> {
         if let Some(result) = prev_result {
             conf.insert("prevResult".to_owned(), result.clone());
         }
+        if member.kind.as_str() == OWN_TYPE {
+            return self.native(verb, conf)?.call(of);
+        }
         self.log
             .step(member.kind.as_str(), verb, || {
                 self.delegate(&member.kind).call(verb, &conf, of)
             })
             .map_err(cni::DelegateError::into_error)
+    }
+
+    /// A step that is done in this process.
+    fn native(&self, verb: Verb, conf: Map<String, Value>) -> Result<Native<'_>, Error> {
+        let Conf {
+            delegate_timeout,
+            data_dir,
+            ..
+        } = self.conf;
+        Native::new(verb, conf, self.call, self.log, *delegate_timeout, data_dir)
+    }
+
+    /// Fails unless everything that a step executes is there.
+    fn find_programs(&self, step: &Step) -> Result<(), Error> {
+        let executed = match step.kind.as_str() {
+            OWN_TYPE => Native::executed_ipam(&step.conf),
+            _ => Some(step.kind.clone()),
+        };
+        match executed {
+            None => Ok(()),
+            Some(kind) => self
+                .delegate(&kind)
+                .find()
+                .map(drop)
+                .map_err(cni::DelegateError::into_error),
+        }
     }
 
     fn plan(&self) -> Result<Plan, CompleteError> {
@@ -363,6 +406,26 @@ pub(crate) fn into_members(plan: Plan) -> Vec<Member> {
             conf: step.conf,
         })
         .collect()
+}
+
+/// Whether a failed ADD has found what it was to make, and left it alone. Undoing it would harm
+/// whoever has it.
+fn is_untouched(error: &Error, record: &Record) -> bool {
+    error.code == code::ALREADY_ATTACHED
+        && matches!(&record.steps[..], [only] if only.kind == OWN_TYPE)
+}
+
+/// Refuses an attachment that would harm what is there.
+fn refuse_existing(
+    plan: &Plan,
+    prev_result: Option<&NetResult>,
+    to: &Attachment,
+) -> Result<(), Error> {
+    match plan.steps.first() {
+        Some(step) if step.kind.as_str() == OWN_TYPE => Native::refuse_attached(&step.conf, to),
+        _ if prev_result.is_some() => Ok(()),
+        _ => refuse_existing_interface(to),
+    }
 }
 
 /// An interface that somebody else made must survive our failing, so we fail before we begin:

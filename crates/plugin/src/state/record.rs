@@ -1,6 +1,6 @@
 //! What is on record about an attachment.
 
-use std::fs;
+use std::sync::OnceLock;
 
 use cni::{Attachment, CniArgs, ContainerId, IfName, NetResult};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::netns::Identity;
 
 /// What is known about an attachment.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The kernel's boot that it was made in.
     pub(crate) boot: String,
@@ -27,7 +27,7 @@ pub(crate) struct Record {
 }
 
 /// A plugin that was executed, or is about to be.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RecordedStep {
     pub(crate) index: usize,
     #[serde(rename = "type")]
@@ -74,7 +74,13 @@ pub(super) fn last_whole_line(bytes: &[u8]) -> Option<Record> {
 }
 
 /// This boot of the kernel; empty where the system does not tell.
-pub(crate) fn boot_id() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
+pub(crate) fn boot_id() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| {
+        #[cfg(target_os = "linux")]
+        let id = net::sysctl::boot_id();
+        #[cfg(not(target_os = "linux"))]
+        let id = None;
+        id.unwrap_or_default()
+    })
 }

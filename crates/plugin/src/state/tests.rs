@@ -10,6 +10,10 @@ use super::*;
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
 
+fn new_file(path: &Path) -> io::Result<File> {
+    files::open(path, Purpose::NewRecord)
+}
+
 fn attachment(container: &str, ifname: &str) -> Attachment {
     Attachment {
         container: ContainerId::new(container).unwrap(),
@@ -28,7 +32,7 @@ fn store(directory: &TempDir) -> Store {
 
 fn record() -> Record {
     Record {
-        boot: boot_id(),
+        boot: boot_id().to_owned(),
         netns: None,
         netns_identity: None,
         args: "A=1".to_owned(),
@@ -196,7 +200,7 @@ fn a_torn_record_is_damaged_not_half_believed() {
     let whole = fs::read(held.file("json")).unwrap();
     // Without the line's end it is still whole.
     for length in [0, 1, whole.len() / 2, whole.len() - 2] {
-        private_file(&held.file("json"))
+        new_file(&held.file("json"))
             .unwrap()
             .set_len(length as u64)
             .unwrap();
@@ -212,7 +216,7 @@ fn what_can_never_have_been_is_nothing_to_undo() {
     let directory = TempDir::new().unwrap();
     let long = attachment(&"x".repeat(250), "eth0");
     assert!(store(&directory).hold_any(&long, SHORT).unwrap().is_none());
-    private_file(&directory.path().join("file")).unwrap();
+    new_file(&directory.path().join("file")).unwrap();
     let below = Store::new(
         &directory.path().join("file/x"),
         &NetworkName::new("net").unwrap(),
@@ -240,7 +244,7 @@ fn a_line_that_was_cut_off_leaves_the_one_before() {
     .unwrap();
     assert_eq!(held.load().unwrap().unwrap().progress, Progress::Done);
     for length in [first, first + 1, first + 20] {
-        private_file(&held.file("json"))
+        new_file(&held.file("json"))
             .unwrap()
             .set_len(length)
             .unwrap();
@@ -269,8 +273,8 @@ fn foreign_files_are_neither_listed_nor_followed() {
     let network = directory.path().join("data/net");
     fs::create_dir_all(network.join("sub@dir.d")).unwrap();
     symlink("/etc/passwd", network.join("..@x.json")).unwrap();
-    private_file(&network.join("notes.txt")).unwrap();
-    private_file(&network.join("@eth0.json")).unwrap();
+    new_file(&network.join("notes.txt")).unwrap();
+    new_file(&network.join("@eth0.json")).unwrap();
     let listed = store.attachments().unwrap();
     assert!(
         listed
@@ -283,7 +287,7 @@ fn foreign_files_are_neither_listed_nor_followed() {
 #[test]
 fn trouble_with_the_directory_is_told_by_its_path() {
     let directory = TempDir::new().unwrap();
-    private_file(&directory.path().join("data")).unwrap();
+    new_file(&directory.path().join("data")).unwrap();
     let store = store(&directory);
     let error = Error::from(store.hold_new(&attachment("a", "eth0"), SHORT).unwrap_err());
     assert_eq!(error.code, code::IO_FAILURE);

@@ -1,8 +1,8 @@
 //! kill -9 at every system call of an ADD: one DEL, or one GC, leaves nothing behind.
 
-use lab::Call;
+use lab::{Call, Moment, Syscalls};
 
-use crate::killing::{Moment, Traces, kill_at, moments};
+use crate::killing::{Traces, kill_at, moments};
 use crate::scene::{Scene, call, chain, succeeded};
 
 fn on_p(verb: &str) -> Call {
@@ -15,7 +15,7 @@ fn kill_and_clean(step: usize, clean: impl Fn(&Scene, &Moment)) {
     let scene = Scene::used();
     let _pod = scene.pod("p");
     let (before, traces) = (scene.snapshot(), Traces::of(&scene));
-    let moments = moments(&scene, &on_p("ADD"));
+    let moments = moments(&scene, &on_p("ADD"), Syscalls::All);
     assert!(moments.len() > 100, "too few to be true: {moments:?}");
     succeeded(scene.run(&on_p("DEL")));
     let (mut killed, mut recorded) = (0, 0);

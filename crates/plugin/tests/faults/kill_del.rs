@@ -1,6 +1,6 @@
 //! kill -9 at system calls of a DEL: a second DEL finishes the job.
 
-use lab::Call;
+use lab::{Call, Syscalls};
 
 use crate::killing::{Traces, kill_at, moments};
 use crate::scene::{Scene, call, chain, succeeded};
@@ -13,7 +13,7 @@ fn a_second_del_finishes_what_a_killed_one_began() {
     let on_p = |verb: &str| -> Call { call(verb, &chain(&[])).pod(&pod) };
     let (before, traces) = (scene.snapshot(), Traces::of(&scene));
     succeeded(scene.run(&on_p("ADD")));
-    let moments = moments(&scene, &on_p("DEL"));
+    let moments = moments(&scene, &on_p("DEL"), Syscalls::All);
     assert!(moments.len() > 80, "too few to be true: {moments:?}");
     let (mut killed, mut unfinished) = (0, 0);
     for moment in moments.iter().step_by(STEP) {

@@ -1,11 +1,12 @@
 //! A real runtime: containerd and runc start containers on a node, with headcni as their network.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
 
 use lab::{DEADLINE, EchoServer, Family, Netns, Node, Running, eventually, tools};
 
+use crate::cgroups;
 use crate::support::*;
 
 /// No image, no CRI, nothing outside the node's own `/run`.
@@ -34,7 +35,7 @@ struct Containerd<'n> {
 
 impl<'n> Containerd<'n> {
     fn start(node: &'n Node) -> Self {
-        mount_cgroups(node);
+        cgroups::mount(node);
         let bin = "/opt/cni/bin";
         node.run(["mkdir", "-p", bin]).unwrap();
         let plugins = ["bridge", "host-local", "loopback", "portmap"];
@@ -150,34 +151,6 @@ impl Drop for Container<'_> {
         }
         let _ = node.attempt(["ctr", "task", "delete", "--force", &self.id]);
         let _ = node.attempt(["ctr", "container", "delete", &self.id]);
-    }
-}
-
-/// Shows the host's cgroup hierarchies on the node: its own sysfs has none.
-fn mount_cgroups(node: &Node) {
-    let flags = ["rw", "relatime", "nosuid", "nodev", "noexec"];
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    let mounts = mounts
-        .lines()
-        .map(|line| line.split(' ').collect::<Vec<_>>());
-    let mut is_first = true;
-    for mount in mounts.filter(|mount| ["cgroup", "cgroup2"].contains(&mount[2])) {
-        let (place, kind) = (mount[1], mount[2]);
-        if is_first && place != "/sys/fs/cgroup" {
-            node.run(["mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup"])
-                .unwrap();
-        }
-        is_first = false;
-        let options = mount[3].split(',').filter(|option| !flags.contains(option));
-        let options: Vec<_> = match kind {
-            // A hierarchy without a controller has a name, and wants to hear that it has none.
-            "cgroup" if mount[3].contains("name=") => options.chain(["none"]).collect(),
-            "cgroup" => options.collect(),
-            _ => vec!["rw"],
-        };
-        node.run(["mkdir", "-p", place]).unwrap();
-        let line = ["mount", "-t", kind, "-o", &options.join(","), kind, place];
-        node.run(line).unwrap();
     }
 }
 

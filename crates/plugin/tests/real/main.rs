@@ -1,4 +1,5 @@
-//! `headcni` with real components: the reference plugins, cnitool and containerd, on lab nodes.
+//! `headcni` with real components: the reference plugins, cnitool, containerd and podman, on lab
+//! nodes.
 //!
 //! What happens when things go wrong in the middle is tested beside this, in `faults`.
 
@@ -10,6 +11,7 @@
 mod apart;
 mod bad_input;
 mod bad_subnets;
+mod cgroups;
 mod chain;
 mod check;
 mod collect;
@@ -18,6 +20,7 @@ mod delegate;
 mod documents;
 mod existing;
 mod log;
+mod podman;
 mod recorder;
 mod requests;
 mod saved;

@@ -1,0 +1,130 @@
+//! Addresses for a pod: from the store that is linked in, or from an IPAM plugin.
+
+use std::thread;
+use std::time::Duration;
+
+use cni::{
+    Attachment, Delegate, DelegateError, Error, Keys, NetResult, PluginType, ValidAttachment, Verb,
+};
+
+use super::Native;
+use crate::state::boot_id;
+
+/// How often an IPAM plugin is asked.
+const MAX_TRIES: u32 = 3;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Who gives addresses.
+pub(crate) enum Source {
+    /// The store that is linked in.
+    Linked,
+    /// A plugin that is executed.
+    Executed(PluginType),
+}
+
+impl Source {
+    /// Who gives addresses by this configuration.
+    pub(crate) fn of(conf: Keys<'_>) -> Result<Self, Error> {
+        let kind = match conf.object("ipam")? {
+            Some(ipam) => Keys::new(ipam, "ipam").text("type")?,
+            None => None,
+        };
+        match kind {
+            None | Some("" | "headcni-ipam") => Ok(Self::Linked),
+            Some(kind) => PluginType::new("ipam.type", kind).map(Self::Executed),
+        }
+    }
+}
+
+impl Native<'_> {
+    /// Leases addresses for an attachment.
+    pub(super) fn lease(&self, to: &Attachment) -> Result<NetResult, Error> {
+        match self.source()? {
+            Source::Linked => ipam::in_boot(boot_id()).add(&self.call, to),
+            Source::Executed(kind) => self.lease_from(&kind, to),
+        }
+    }
+
+    /// Asks a plugin up to three times. What a failed try may have left is given back before the
+    /// next one.
+    fn lease_from(&self, kind: &PluginType, to: &Attachment) -> Result<NetResult, Error> {
+        let plugin = self.plugin(kind);
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..MAX_TRIES {
+            match self.ask(&plugin, to) {
+                Err(error @ (DelegateError::Failed { .. } | DelegateError::Broken { .. })) => {
+                    self.log
+                        .warn(format!("{}: trying again", error.into_error().msg));
+                }
+                outcome => return outcome.map_err(DelegateError::into_error),
+            }
+            self.tell(&plugin, Verb::Del, Some(to))?;
+            thread::sleep(pause);
+            pause *= 4;
+        }
+        self.ask(&plugin, to).map_err(DelegateError::into_error)
+    }
+
+    /// Releases what an attachment has.
+    pub(super) fn release(&self, of: &Attachment) -> Result<(), Error> {
+        match self.source()? {
+            Source::Linked => ipam::in_boot(boot_id()).del(&self.call, of),
+            Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Del, Some(of)),
+        }
+    }
+
+    /// Fails unless the attachment has what the result of its ADD says.
+    pub(super) fn check_lease(&self, of: &Attachment) -> Result<(), Error> {
+        match self.source()? {
+            Source::Linked => ipam::check(&self.call, of),
+            Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Check, Some(of)),
+        }
+    }
+
+    /// Releases what isn't valid.
+    pub(super) fn collect_leases(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
+        match self.source()? {
+            Source::Linked => ipam::collect_garbage(&self.call, valid),
+            Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Gc, None),
+        }
+    }
+
+    /// Fails if no address could be had.
+    pub(super) fn lease_status(&self) -> Result<(), Error> {
+        match self.source()? {
+            Source::Linked => ipam::status(&self.call),
+            Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Status, None),
+        }
+    }
+
+    fn source(&self) -> Result<Source, Error> {
+        Source::of(self.keys())
+    }
+
+    fn plugin<'b>(&'b self, kind: &'b PluginType) -> Delegate<'b> {
+        Delegate {
+            kind,
+            env: &self.call.env,
+            timeout: self.timeout,
+        }
+    }
+
+    fn ask(&self, plugin: &Delegate<'_>, to: &Attachment) -> Result<NetResult, DelegateError> {
+        self.log.step(plugin.kind.as_str(), Verb::Add, || {
+            plugin.add(self.call.conf.keys(), self.call.conf.version(), to)
+        })
+    }
+
+    fn tell(
+        &self,
+        plugin: &Delegate<'_>,
+        verb: Verb,
+        of: Option<&Attachment>,
+    ) -> Result<(), Error> {
+        self.log
+            .step(plugin.kind.as_str(), verb, || {
+                plugin.call(verb, self.call.conf.keys(), of)
+            })
+            .map_err(DelegateError::into_error)
+    }
+}

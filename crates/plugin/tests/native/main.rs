@@ -1,0 +1,25 @@
+//! The native datapath, as pods and runtimes meet it: real namespaces, real packets.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "whatever fails outside the code under test shall end the test"
+)]
+
+mod attacks;
+mod bandwidth;
+mod cost;
+mod first_packet;
+mod garbage;
+mod host_ports;
+mod kill;
+mod mtu;
+mod requests;
+mod rounds;
+mod runtimes;
+mod scene;
+mod second;
+mod seed;
+mod static_rules;
+mod traffic;
+mod undoing;
+mod verbs;
