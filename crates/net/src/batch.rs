@@ -15,6 +15,7 @@ pub(crate) mod flag {
     pub(crate) const REPLACE: u16 = 0x100;
     pub(crate) const EXCL: u16 = 0x200;
     pub(crate) const CREATE: u16 = 0x400;
+    pub(crate) const APPEND: u16 = 0x800;
 }
 
 const HEADER_LEN: usize = 16;

@@ -5,7 +5,7 @@
 //!
 //! Constants: `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use rustix::io::Errno;
@@ -74,8 +74,8 @@ pub fn forget_udp(
 }
 
 /// Where packets to these hostPorts are sent.
-fn destinations(ports: &[HostPort], local: &[IpAddr]) -> HashSet<SocketAddr> {
-    let mut found = HashSet::new();
+fn destinations(ports: &[HostPort], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
+    let mut found = BTreeSet::new();
     for port in ports.iter().filter(|port| port.protocol == Protocol::Udp) {
         let host = port.host.filter(|host| !host.is_unspecified());
         let hosts = host.as_ref().map_or(local, std::slice::from_ref);
@@ -141,7 +141,7 @@ fn flows(
     socket: &Socket,
     family: u8,
     only_port: Option<u16>,
-    wanted: &HashSet<SocketAddr>,
+    wanted: &BTreeSet<SocketAddr>,
 ) -> Result<Vec<Flow>, NetError> {
     socket.dump(
         IPCTNL_MSG_CT_GET,
@@ -206,8 +206,8 @@ mod tests {
             "192.0.2.9:55",
             "[2001:db8::1]:57",
         ];
-        let wanted: HashSet<SocketAddr> = wanted.iter().map(|to| to.parse().unwrap()).collect();
+        let wanted: BTreeSet<SocketAddr> = wanted.iter().map(|to| to.parse().unwrap()).collect();
         assert_eq!(destinations(&ports, &local), wanted);
-        assert_eq!(destinations(&[], &local), HashSet::new());
+        assert_eq!(destinations(&[], &local), BTreeSet::new());
     }
 }

@@ -5,7 +5,7 @@
 //! the former wins. A pod that is reached by a hostPort is in `hairpin` as well, so that it can
 //! reach itself that way.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -254,7 +254,7 @@ pub fn add(socket: &Socket, ports: &[HostPort]) -> Result<(), HostPortError> {
 
 /// Whether they could all be published, if nobody else had any of them.
 fn check(ports: &[HostPort]) -> Result<(), HostPortError> {
-    let mut holders = HashMap::with_capacity(ports.len());
+    let mut holders = BTreeMap::new();
     for &port in ports {
         if !port.has_one_family() {
             return Err(HostPortError::MixedFamilies { port });

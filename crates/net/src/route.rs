@@ -1,6 +1,6 @@
 //! Routes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -22,6 +22,7 @@ mod rta {
     pub(super) const PREFSRC: u16 = 7;
     pub(super) const METRICS: u16 = 8;
     pub(super) const TABLE: u16 = 15;
+    pub(super) const EXPIRES: u16 = 23;
     pub(super) const METRIC_MTU: u16 = 2;
     pub(super) const METRIC_ADVMSS: u16 = 8;
 }
@@ -31,9 +32,14 @@ pub const TABLE_MAIN: u32 = 254;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
 const RTN_UNREACHABLE: u8 = 7;
+const TABLE_LOCAL: u32 = 255;
 /// The gateway is on this link, whatever the other routes say.
 const RTNH_F_ONLINK: u32 = 4;
+
+const EARLY_METRIC: u32 = 5;
+const EARLY_SECONDS: u32 = 60;
 
 /// What happens to packets that take a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +51,29 @@ pub enum RouteKind {
         /// The next hop.
         gateway: Option<IpAddr>,
     },
+    /// They are for this machine itself.
+    Local {
+        /// The number of the link that has the address.
+        link: u32,
+    },
     /// Whoever sent them is told that there is no way.
     Unreachable,
+}
+
+impl RouteKind {
+    fn link(self) -> Option<u32> {
+        match self {
+            Self::Via { link, .. } | Self::Local { link } => Some(link),
+            Self::Unreachable => None,
+        }
+    }
+
+    fn gateway(self) -> Option<IpAddr> {
+        match self {
+            Self::Via { gateway, .. } => gateway,
+            Self::Local { .. } | Self::Unreachable => None,
+        }
+    }
 }
 
 /// A route.
@@ -70,6 +97,8 @@ pub struct Route {
     pub mtu: Option<u32>,
     /// Segment size for TCP to announce, in bytes.
     pub advmss: Option<u32>,
+    /// After how many seconds it goes away by itself; IPv6 only.
+    pub expires: Option<u32>,
 }
 
 impl Route {
@@ -85,6 +114,21 @@ impl Route {
             source: None,
             mtu: None,
             advmss: None,
+            expires: None,
+        }
+    }
+
+    /// Makes a new IPv6 address of a link usable at once.
+    ///
+    /// The kernel adds such a route in its own time, even for an address that it asks nobody
+    /// about. This one goes away by itself, and until then it is the worse of the two.
+    pub fn early_local(address: Ipv6Addr, link: u32, protocol: u8) -> Self {
+        let dst = IpAddr::from(address).into();
+        Self {
+            table: TABLE_LOCAL,
+            metric: Some(EARLY_METRIC),
+            expires: Some(EARLY_SECONDS),
+            ..Self::new(dst, RouteKind::Local { link }, protocol)
         }
     }
 
@@ -102,6 +146,13 @@ impl Route {
         batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
     }
 
+    /// Adds making the route beside others that lead there.
+    pub fn append_in(&self, batch: &mut Batch) {
+        let attempt = format!("add one more route to {}", self.dst);
+        let flags = flag::CREATE | flag::APPEND;
+        batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
+    }
+
     /// Adds removing the route.
     pub fn remove_in(&self, batch: &mut Batch) {
         let attempt = format!("remove the route to {}", self.dst);
@@ -110,19 +161,14 @@ impl Route {
 
     /// `struct rtmsg`, and the attributes.
     fn write(&self, message: &mut Writer<'_>) {
-        let (kind, is_direct) = match self.kind {
-            RouteKind::Via { gateway, .. } => (RTN_UNICAST, gateway.is_none()),
-            RouteKind::Unreachable => (RTN_UNREACHABLE, false),
+        let gateway = self.kind.gateway();
+        let (kind, default_scope) = match self.kind {
+            RouteKind::Via { gateway: None, .. } => (RTN_UNICAST, RT_SCOPE_LINK),
+            RouteKind::Via { .. } => (RTN_UNICAST, RT_SCOPE_UNIVERSE),
+            RouteKind::Local { .. } => (RTN_LOCAL, RT_SCOPE_UNIVERSE),
+            RouteKind::Unreachable => (RTN_UNREACHABLE, RT_SCOPE_UNIVERSE),
         };
-        let scope = self.scope.unwrap_or(if is_direct {
-            RT_SCOPE_LINK
-        } else {
-            RT_SCOPE_UNIVERSE
-        });
-        let gateway = match self.kind {
-            RouteKind::Via { gateway, .. } => gateway,
-            RouteKind::Unreachable => None,
-        };
+        let scope = self.scope.unwrap_or(default_scope);
         let flags = if gateway.is_some() { RTNH_F_ONLINK } else { 0 };
         let family = family_of(self.dst.addr());
         let table = u8::try_from(self.table).unwrap_or(0);
@@ -138,7 +184,7 @@ impl Route {
         ]);
         message.fixed(&flags.to_ne_bytes());
         message.attribute(rta::DST, &octets(self.dst.network()));
-        if let RouteKind::Via { link, .. } = self.kind {
+        if let Some(link) = self.kind.link() {
             message.u32(rta::OIF, link);
         }
         if let Some(gateway) = gateway {
@@ -151,6 +197,9 @@ impl Route {
             message.u32(rta::PRIORITY, metric);
         }
         message.u32(rta::TABLE, self.table);
+        if let Some(seconds) = self.expires {
+            message.u32(rta::EXPIRES, seconds);
+        }
         if self.mtu.is_some() || self.advmss.is_some() {
             message.nest(rta::METRICS, |metrics| {
                 if let Some(mtu) = self.mtu {
@@ -164,7 +213,7 @@ impl Route {
     }
 }
 
-/// All routes of all tables, as far as they lead out by one link or are unreachable.
+/// All routes of all tables, as far as they lead out by one link, are local or unreachable.
 pub fn routes(socket: &Socket) -> Result<Vec<Route>, NetError> {
     socket.dump(
         RTM_GETROUTE,
@@ -206,6 +255,7 @@ fn read(message: &Message<'_>) -> Option<Route> {
             link: link?,
             gateway,
         },
+        RTN_LOCAL => RouteKind::Local { link: link? },
         RTN_UNREACHABLE => RouteKind::Unreachable,
         _ => return None,
     };

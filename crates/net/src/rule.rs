@@ -34,21 +34,25 @@ impl Rule {
         batch.add(RTM_NEWRULE, flags, attempt, |message| self.write(message));
     }
 
-    /// Adds removing the rule.
+    /// Adds removing the rule, whichever table it leads to.
     pub fn remove_in(&self, batch: &mut Batch) {
         let attempt = format!("remove the rule for packets from {}", self.from);
-        batch.add(RTM_DELRULE, 0, attempt, |message| self.write(message));
+        batch.add(RTM_DELRULE, 0, attempt, |message| self.write_key(message));
     }
 
-    /// `struct fib_rule_hdr`, and the attributes.
     fn write(&self, message: &mut Writer<'_>) {
+        self.write_key(message);
+        message.u32(FRA_TABLE, self.table);
+    }
+
+    /// `struct fib_rule_hdr`, and what tells it from other rules.
+    fn write_key(&self, message: &mut Writer<'_>) {
         let family = family_of(self.from.addr());
         let length = self.from.prefix_len();
         message.fixed(&[family, 0, length, 0, 0, 0, 0, FR_ACT_TO_TBL]);
         message.fixed(&[0; 4]);
         message.attribute(FRA_SRC, &octets(self.from.network()));
         message.u32(FRA_PRIORITY, self.priority);
-        message.u32(FRA_TABLE, self.table);
         message.u8(FRA_PROTOCOL, self.protocol);
     }
 }

@@ -135,7 +135,7 @@ fn set(table: &'static str, name: &'static str) -> Set<'static> {
 /// that is `NOENT` means that the table is missing.
 pub fn ensure_covered(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result<(), NetError> {
     // Mostly nothing is missing, and then the generation doesn't matter.
-    if plans(socket, sets, networks)?.is_empty() {
+    if covers(socket, sets, networks)? {
         return Ok(());
     }
     nft::retry_outdated(|| {
@@ -150,6 +150,11 @@ pub fn ensure_covered(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result
 
 fn elements(intervals: &[Interval]) -> Vec<Element> {
     intervals.iter().flat_map(Interval::elements).collect()
+}
+
+/// Whether the sets cover these networks. An error that is `NOENT` means that the table is missing.
+pub fn covers(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result<bool, NetError> {
+    Ok(plans(socket, sets, networks)?.is_empty())
 }
 
 /// What has to be changed in which set.

@@ -46,12 +46,20 @@ pub struct Socket {
 impl Socket {
     /// For links, addresses, routes and so on.
     pub fn route() -> Result<Self, NetError> {
-        Self::open(None)
+        let socket = Self::open(None)?;
+        socket.ask_for_words()?;
+        Ok(socket)
     }
 
     /// For nftables and conntrack.
     pub fn netfilter() -> Result<Self, NetError> {
         Self::open(Some(netlink::NETFILTER))
+    }
+
+    /// Makes the kernel say why it refuses something. For nftables that is done by whoever has
+    /// something to be refused: to most calls, it is only a question whether all is there.
+    pub(crate) fn ask_for_words(&self) -> Result<(), NetError> {
+        set_ext_ack(&self.fd).map_err(NetError::talk("ask netlink for words"))
     }
 
     fn open(protocol: Option<Protocol>) -> Result<Self, NetError> {
@@ -62,7 +70,6 @@ impl Socket {
             protocol,
         )
         .map_err(NetError::talk("open a netlink socket"))?;
-        ask_for_words(&fd).map_err(NetError::talk("ask netlink for words"))?;
         Ok(Self { fd })
     }
 
@@ -292,9 +299,9 @@ fn complaint(message: &Message<'_>) -> Option<(Errno, String)> {
     Some((Errno::from_raw_os_error(-code), words))
 }
 
-/// Sets `NETLINK_EXT_ACK`, which makes the kernel say why it refuses something.
+/// Sets `NETLINK_EXT_ACK`.
 #[expect(unsafe_code, reason = "rustix has no call for this option")]
-fn ask_for_words(socket: &OwnedFd) -> io::Result<()> {
+fn set_ext_ack(socket: &OwnedFd) -> io::Result<()> {
     const LENGTH: libc::socklen_t = 4;
     let on: i32 = 1;
     // SAFETY: the descriptor is open, and the value is an int that outlives the call.

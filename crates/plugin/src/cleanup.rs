@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::delegate::{CompleteError, subnets_of};
 use crate::errors::Errors;
 use crate::netns::{self, Found, Identity};
+use crate::plan::OWN_TYPE;
 use crate::state::{Held, Store};
 use crate::steps::{Known, Member, Run, into_members, members};
 
@@ -199,6 +200,10 @@ impl Run<'_> {
 /// Our own IPAM plugin where a member uses it: no reference plugin passes a GC on to its IPAM.
 fn own_ipam(targets: &[Member]) -> Vec<Member> {
     let kind = |target: &Member| {
+        // Its addresses are from the store that is linked in.
+        if target.kind.as_str() == OWN_TYPE {
+            return None;
+        }
         let name = target.conf.get("ipam")?.get("type")?.as_str()?;
         PluginType::new("ipam.type", name)
             .ok()

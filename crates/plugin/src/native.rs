@@ -19,7 +19,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Error, Keys, NetConf, NetResult, ValidAttachment, Verb, code};
+use cni::{
+    Attachment, Call, Error, Keys, NetConf, NetResult, ValidAttachment, Verb, Version, code,
+};
 use net::{Netns, Socket};
 use serde_json::{Map, Value};
 
@@ -114,7 +116,7 @@ impl<'a> Native<'a> {
         for note in settings.ports.unserved(&wiring.ips()) {
             self.log.warn(note);
         }
-        let filter = self.ensure_ruleset(&settings, &wiring)?;
+        let (filter, novelty) = self.ensure_ruleset(&settings, &wiring)?;
         let host_socket = Socket::route().map_err(refused)?;
         let site = Site {
             home: &home,
@@ -128,6 +130,7 @@ impl<'a> Native<'a> {
             settings: &settings,
             to,
             alias: &alias,
+            novelty,
         };
         let built = self.log.step("link", Verb::Add, || site.build(&blueprint));
         if matches!(&built, Err(error) if error.code == code::ALREADY_ATTACHED) {
@@ -139,7 +142,8 @@ impl<'a> Native<'a> {
         let ports = settings.host_ports(&wiring.ips());
         if !ports.is_empty() {
             remember(&result)?;
-            self.open_ports(&filter, &ports)?;
+            let excluded = firewall::networks(&settings.exempt, &wiring.addresses);
+            self.open_ports(&filter, &ports, &excluded)?;
         }
         // The process ends in a moment, and closes them then.
         std::mem::forget((home, pod, host_socket, filter));
@@ -170,22 +174,23 @@ impl<'a> Native<'a> {
         Ok(())
     }
 
-    /// Removes the rules of a second interface from a pod that lives on without it.
+    /// Removes the rules of an interface from a pod that lives on without it.
     fn leave_second_place(&self, of: &Attachment) {
         let Ok(Some(result)) = self.call.conf.prev_result() else {
             return;
         };
-        let tables = result.routes.iter().filter_map(|route| route.table);
-        let Some(table) = tables.max().filter(|table| wiring::is_index(*table)) else {
-            return;
-        };
-        let (Ok(home), Some(Ok(pod))) = (Netns::current(), of.netns.as_deref().map(Netns::open))
-        else {
+        let may_have_rules = self.call.conf.version() < Version::V1_1_0
+            || result.routes.iter().any(|route| route.table.is_some());
+        let (true, Ok(home), Some(Ok(pod))) = (
+            may_have_rules,
+            Netns::current(),
+            of.netns.as_deref().map(Netns::open),
+        ) else {
             return;
         };
         let mut batch = net::Batch::new();
-        for rule in kernel::rules(result.ips.iter().map(|ip| ip.address.addr()), table) {
-            rule.remove_in(&mut batch);
+        for ip in result.ips {
+            kernel::rule(ip.address.addr(), 0).remove_in(&mut batch);
             batch.tolerating(&[net::Errno::NOENT]);
         }
         let outcome = pod.visit(&home, || Socket::route()?.send(batch));
@@ -199,6 +204,7 @@ impl<'a> Native<'a> {
     pub(crate) fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         let mut errors = Errors::default();
         errors.keep(links::delete_all_but(self.call.conf.name(), valid));
+        errors.keep(ports::collect());
         errors.keep(self.collect_leases(valid));
         errors.into_result()
     }

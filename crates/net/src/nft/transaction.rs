@@ -103,6 +103,7 @@ impl Transaction {
         }
         let attempt = "change the nftables ruleset";
         self.batch.add(NFNL_MSG_BATCH_END, 0, attempt, write_frame);
+        socket.ask_for_words()?;
         socket.transact(&mut self.batch)
     }
 }

@@ -144,7 +144,7 @@ impl<'a> Claim<'a> {
             let is_it = |route: &net::Route| {
                 let gateway = match route.kind {
                     RouteKind::Via { gateway, .. } => gateway,
-                    RouteKind::Unreachable => None,
+                    RouteKind::Local { .. } | RouteKind::Unreachable => None,
                 };
                 route.dst == stated.dst.trunc()
                     && stated.table.is_none_or(|table| route.table == table)

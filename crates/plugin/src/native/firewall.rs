@@ -5,16 +5,19 @@
 
 use std::io;
 
-use cni::{Error, code};
+use cni::{Attachment, Error, Keys, NetResult, code};
 use ipnet::IpNet;
 use net::nft::NftError;
 use net::ruleset::{self, Sets, Table};
 use net::{Errno, NetError, Socket, sysctl};
 
-use super::kernel::refused;
-use super::settings::Settings;
-use super::wiring::Wiring;
+use super::kernel::{Novelty, refused};
+use super::ports::ports_of;
+use super::settings::{Settings, exempt};
+use super::wiring::{PodAddress, Wiring};
 use super::{Native, unavailable};
+use crate::plan::OWN_TYPE;
+use crate::state::{self, Record};
 
 impl Native<'_> {
     /// Makes sure that the rules are there, and that they know this network. The socket is for
@@ -23,30 +26,50 @@ impl Native<'_> {
         &self,
         settings: &Settings,
         wiring: &Wiring,
-    ) -> Result<Socket, Error> {
+    ) -> Result<(Socket, Novelty), Error> {
         let socket = Socket::netfilter().map_err(refused)?;
-        if !is_complete(&socket, &settings.exempt).map_err(refused)? {
+        let networks = networks(&settings.exempt, &wiring.addresses);
+        let mut novelty = Novelty::Known;
+        if !is_complete(&socket, &networks).map_err(refused)? {
+            novelty = Novelty::First;
             self.install(&socket)?;
-            ruleset::ensure_covered(&socket, Sets::Cluster, &settings.exempt).map_err(refused)?;
-        }
-        if !settings.ports.is_empty() {
-            let mut excluded = settings.exempt.clone();
-            excluded.extend(wiring.gateways().map(IpNet::from));
-            ruleset::ensure_covered(&socket, Sets::Excluded, &excluded).map_err(refused)?;
+            cover(&socket, &networks).map_err(refused)?;
         }
         if wiring.has_ipv6() {
             // Whoever installed the rules may have had no IPv6.
             forward_ipv6().map_err(|error| not_forwarding(&error))?;
         }
-        Ok(socket)
+        Ok((socket, novelty))
     }
 
     fn install(&self, socket: &Socket) -> Result<(), Error> {
         set_unless("ipv4/ip_forward", "1").map_err(|error| not_forwarding(&error))?;
         let missing = ruleset::missing(socket).map_err(refused)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
         ruleset::install(&missing).map_err(|error| not_installed(&error))?;
-        if missing.contains(&Table::Ports) {
-            self.reopen_ports(socket);
+        for (of, record) in state::settled_records(self.data_dir) {
+            if let Err(error) = self.restore(socket, &of, &record) {
+                self.log.warn(format!(
+                    "the rules for container {} could not be restored: {}",
+                    of.container, error.msg
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back what the rules knew of a pod that was there before them.
+    fn restore(&self, socket: &Socket, of: &Attachment, record: &Record) -> Result<(), Error> {
+        let Some(result) = &record.result else {
+            return Ok(());
+        };
+        for step in record.steps.iter().filter(|step| step.kind == OWN_TYPE) {
+            let keys = Keys::new(&step.config, "");
+            let known = networks_of(keys, result);
+            cover(socket, &known).map_err(refused)?;
+            self.open_ports(socket, &ports_of(keys, result, of), &known)?;
         }
         Ok(())
     }
@@ -62,15 +85,39 @@ impl Native<'_> {
     }
 }
 
-/// Whether both tables are there, with these networks in the set of those that are never
-/// masqueraded.
-fn is_complete(socket: &Socket, exempt: &[IpNet]) -> Result<bool, NetError> {
-    if exempt.is_empty() {
-        return Ok(ruleset::missing(socket)?.is_empty());
+/// What is never masqueraded, and where hostPorts don't apply: pods, services, gateways.
+pub(super) fn networks(exempt: &[IpNet], addresses: &[PodAddress]) -> Vec<IpNet> {
+    let mut networks = exempt.to_vec();
+    let subnets = addresses.iter().map(|address| address.net.trunc());
+    let gateways = addresses.iter().filter_map(|address| address.gateway);
+    for network in subnets.chain(gateways.map(IpNet::from)) {
+        if !networks.iter().any(|covered| covered.contains(&network)) {
+            networks.push(network);
+        }
     }
-    // Covering them shows whether the table is there.
-    match ruleset::ensure_covered(socket, Sets::Cluster, exempt) {
-        Ok(()) => Ok(ruleset::installed(socket, Table::Ports)?.is_some()),
+    networks
+}
+
+/// As [`networks`], of a pod that has been there for a while.
+pub(super) fn networks_of(conf: Keys<'_>, result: &NetResult) -> Vec<IpNet> {
+    // It was right when the pod was made; what can't be read now is not worth failing for.
+    let exempt = exempt(conf).unwrap_or_default();
+    let addresses: Vec<PodAddress> = result.ips.iter().map(PodAddress::from).collect();
+    networks(&exempt, &addresses)
+}
+
+/// Makes these networks known to both tables.
+fn cover(socket: &Socket, networks: &[IpNet]) -> Result<(), NetError> {
+    // In this order: what is in the second set is in the first one, too.
+    ruleset::ensure_covered(socket, Sets::Excluded, networks)?;
+    ruleset::ensure_covered(socket, Sets::Cluster, networks)
+}
+
+/// Whether both tables are there and know these networks.
+fn is_complete(socket: &Socket, networks: &[IpNet]) -> Result<bool, NetError> {
+    match ruleset::covers(socket, Sets::Cluster, networks) {
+        Ok(true) => Ok(ruleset::installed(socket, Table::Ports)?.is_some()),
+        Ok(false) => Ok(false),
         Err(error) if error.is(Errno::NOENT) => Ok(false),
         Err(error) => Err(error),
     }

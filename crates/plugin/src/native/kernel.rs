@@ -11,7 +11,7 @@ use net::{
 };
 
 use super::settings::Settings;
-use super::wiring::Wiring;
+use super::wiring::{Wiring, everything, is_index};
 
 /// Whose routes ours are, for everyone who lists them. In the range for local use, and in nobody's
 /// list: `include/uapi/linux/rtnetlink.h`.
@@ -19,6 +19,9 @@ pub(crate) const PROTO_HEADCNI: u8 = 104;
 
 /// Where our rules inside a pod stand, among those for its other interfaces.
 const POD_RULE_PRIORITY: u32 = 5190;
+
+/// The table inside a pod whose only route tells that we have an interface there.
+const MARK_TABLE: u32 = 5190;
 
 /// Every namespace has its `lo` at this place.
 const LO_INDEX: u32 = 1;
@@ -54,6 +57,16 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) to: &'a Attachment,
     /// What the link is for, in a form that [`super::links`] reads.
     pub(crate) alias: &'a str,
+    pub(crate) novelty: Novelty,
+}
+
+/// Whether this node has had pods of the network since its rules were installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Novelty {
+    /// This is the first.
+    First,
+    /// It has.
+    Known,
 }
 
 /// The interface numbers of both ends.
@@ -74,14 +87,18 @@ impl Site<'_> {
             let place = self
                 .build_pod_side(plan, &socket, indexes.pod)
                 .map_err(refused)?;
-            // The process ends in a moment, and closes it then.
-            std::mem::forget(socket);
-            Ok::<_, Error>((indexes, place))
+            Ok::<_, Error>((socket, indexes, place))
         });
-        let (indexes, place) = visited.map_err(|error| not_visited(plan.to, &error))??;
+        let (pod_socket, indexes, place) =
+            visited.map_err(|error| not_visited(plan.to, &error))??;
         self.harden_host_side(plan.wiring);
         let batch = host_batch(plan, indexes.host);
         self.host_socket.send(batch).map_err(refused)?;
+        // The pod's end was switched on before it had a carrier, and the kernel makes it ready to
+        // send in its own time. It does so at once for whoever asks (since Linux 6.8).
+        net::link(&pod_socket, &plan.wiring.pod_name).map_err(refused)?;
+        // The process ends in a moment, and closes it then.
+        std::mem::forget(pod_socket);
         Ok(place)
     }
 
@@ -191,6 +208,11 @@ impl Site<'_> {
             Address { link, net }.add_to(&mut batch);
         }
         batch.switch_on(link);
+        mark(link).add_to(&mut batch);
+        batch.tolerating(&[Errno::EXIST]);
+        for address in wiring.ips() {
+            add_early_local(address, link, &mut batch);
+        }
         for address in wiring.next_hops() {
             let mac = wiring.host_mac;
             Neighbour { link, address, mac }.add_to(&mut batch);
@@ -207,7 +229,7 @@ impl Site<'_> {
         match socket.send_tolerant(batch)? {
             Tolerated::Nothing => Ok(Place::First),
             Tolerated::Something => {
-                socket.send(second_interface(wiring, link))?;
+                second_interface(socket, wiring, link)?;
                 Ok(Place::Second { table: link })
             }
         }
@@ -249,6 +271,9 @@ fn host_batch(plan: &Blueprint<'_>, link: u32) -> Batch {
         .add_to(&mut batch);
         // The first pod's ADD has put it there.
         batch.tolerating(&[Errno::EXIST]);
+        if plan.novelty == Novelty::First {
+            add_early_local(gateway, LO_INDEX, &mut batch);
+        }
     }
     for address in wiring.ips() {
         // In place of one that a pod which had the address before has left behind.
@@ -270,13 +295,51 @@ fn direct_route(to: IpAddr, link: u32) -> Route {
     Route::new(to.into(), kind, PROTO_HEADCNI)
 }
 
-/// Routes for an interface beside another one that has the same routes already: packets from its
-/// addresses leave by it, because the node drops them anywhere else.
-fn second_interface(wiring: &Wiring, link: u32) -> Batch {
-    let mut batch = Batch::new();
-    for rule in rules(wiring.ips(), link) {
-        rule.add_to(&mut batch);
+/// A route that leads nowhere: the first interface of ours in a pod has it, and it goes with it.
+fn mark(link: u32) -> Route {
+    let nowhere = IpAddr::from([169, 254, 1, 1]);
+    Route {
+        table: MARK_TABLE,
+        ..direct_route(nowhere, link)
+    }
+}
+
+fn add_early_local(address: IpAddr, link: u32, batch: &mut Batch) {
+    if let IpAddr::V6(address) = address {
+        Route::early_local(address, link, PROTO_HEADCNI).add_to(batch);
         batch.tolerating(&[Errno::EXIST]);
+    }
+}
+
+/// Sees to it that what comes from an address leaves by its interface, where a pod has several:
+/// the node drops it anywhere else.
+///
+/// Each of our interfaces has a table of its own for that, which has the number of its link.
+fn second_interface(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(), NetError> {
+    let addresses = net::addresses(socket)?;
+    let neighbours = net::permanent_neighbours(socket)?;
+    let mut batch = Batch::new();
+    for hop in wiring.next_hops().into_iter().filter(IpAddr::is_ipv6) {
+        // The kernel takes an IPv6 next hop only by a link that `main` has a route to it by.
+        direct_route(hop, link).append_in(&mut batch);
+        batch.tolerating(&[Errno::EXIST]);
+    }
+    for address in addresses.iter().filter(|address| is_index(address.link)) {
+        let is_link_local =
+            matches!(address.net.addr(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if !is_link_local {
+            rule(address.net.addr(), address.link).add_to(&mut batch);
+            batch.tolerating(&[Errno::EXIST]);
+        }
+    }
+    for hop in neighbours.iter().filter(|known| is_index(known.link)) {
+        let kind = RouteKind::Via {
+            link: hop.link,
+            gateway: Some(hop.address),
+        };
+        let mut default = Route::new(everything(hop.address), kind, PROTO_HEADCNI);
+        default.table = hop.link;
+        default.replace_in(&mut batch);
     }
     for route in &wiring.routes {
         let mut route = route.to_kernel(link, PROTO_HEADCNI);
@@ -285,20 +348,17 @@ fn second_interface(wiring: &Wiring, link: u32) -> Batch {
             route.replace_in(&mut batch);
         }
     }
-    batch
+    socket.send(batch)
 }
 
-/// The rules of a second interface: its table has the number of its link.
-pub(crate) fn rules(
-    addresses: impl IntoIterator<Item = IpAddr>,
-    link: u32,
-) -> impl Iterator<Item = Rule> {
-    addresses.into_iter().map(move |address| Rule {
-        from: address.into(),
-        table: link,
+/// What comes from an address looks its way up in the table of its link.
+pub(crate) fn rule(from: IpAddr, table: u32) -> Rule {
+    Rule {
+        from: from.into(),
+        table,
         priority: POD_RULE_PRIORITY,
         protocol: PROTO_HEADCNI,
-    })
+    }
 }
 
 /// The pod's namespace could not be entered.

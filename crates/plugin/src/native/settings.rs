@@ -44,15 +44,13 @@ impl Settings {
             .mtu("mtu")?
             .ok_or_else(|| Error::config(format!("{} is missing: add it", keys.name("mtu"))))?;
         let limits = limits::parse(keys, mtu_bytes)?;
-        let mut exempt = pods(keys)?;
-        exempt.extend(nets(&networks(keys, "service_cidr")?));
         Ok(Self {
             mtu_bytes,
             mac: mac(keys, args)?,
             ports: Ports::parse(keys)?,
             to_pod: limits.to_pod,
             from_pod: limits.from_pod,
-            exempt,
+            exempt: exempt(keys)?,
             allows_ipv6: keys.flag("enable_ipv6")?,
             is_status_strict: keys.flag("status_strict")?.unwrap_or(false),
             tailscale_socket: keys
@@ -67,6 +65,13 @@ impl Settings {
     pub(crate) fn host_ports(&self, pod_addresses: &[IpAddr]) -> Vec<HostPort> {
         self.ports.on(pod_addresses)
     }
+}
+
+/// Networks of pods and services.
+pub(crate) fn exempt(keys: Keys<'_>) -> Result<Vec<IpNet>, Error> {
+    let mut exempt = pods(keys)?;
+    exempt.extend(nets(&networks(keys, "service_cidr")?));
+    Ok(exempt)
 }
 
 fn nets(named: &[Named]) -> Vec<IpNet> {

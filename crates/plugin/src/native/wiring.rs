@@ -46,6 +46,15 @@ pub(crate) struct PodAddress {
     pub(crate) gateway: Option<IpAddr>,
 }
 
+impl From<&IpConfig> for PodAddress {
+    fn from(stated: &IpConfig) -> Self {
+        Self {
+            net: stated.address,
+            gateway: stated.gateway,
+        }
+    }
+}
+
 impl PodAddress {
     pub(crate) fn ip(&self) -> IpAddr {
         self.net.addr()
@@ -74,14 +83,7 @@ impl Wiring {
         settings: &Settings,
         leased: NetResult,
     ) -> Result<Self, Error> {
-        let addresses: Vec<PodAddress> = leased
-            .ips
-            .iter()
-            .map(|ip| PodAddress {
-                net: ip.address,
-                gateway: ip.gateway,
-            })
-            .collect();
+        let addresses: Vec<PodAddress> = leased.ips.iter().map(PodAddress::from).collect();
         let Some(first) = addresses.first() else {
             return Err(Error::config("ipam gave no address for the pod"));
         };
@@ -247,7 +249,7 @@ fn six_of(hash: u64) -> [u8; 6] {
 fn default_routes(addresses: &[PodAddress]) -> Vec<cni::Route> {
     let mut routes: Vec<cni::Route> = Vec::new();
     for address in addresses {
-        let dst = everything(&address.net);
+        let dst = everything(address.ip());
         if !routes.iter().any(|route| route.dst == dst) {
             routes.push(cni::Route {
                 gw: address.gateway,
@@ -289,10 +291,11 @@ fn next_hop_to(addresses: &[PodAddress], dst: IpNet) -> IpAddr {
         .next_hop()
 }
 
-fn everything(net: &IpNet) -> IpNet {
-    match net {
-        IpNet::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
-        IpNet::V6(_) => IpNet::V6(ipnet::Ipv6Net::default()),
+/// The destination of the default route of this address's family.
+pub(crate) fn everything(like: IpAddr) -> IpNet {
+    match like {
+        IpAddr::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
+        IpAddr::V6(_) => IpNet::V6(ipnet::Ipv6Net::default()),
     }
 }
 

@@ -159,12 +159,10 @@ fn members_inherit_what_concerns_the_interface() {
 }
 
 #[rstest]
-#[case(json!({}), &["delegate", "plugins"])]
 #[case(json!({ "plugins": [{}] }), &["plugins[0].type"])]
 #[case(json!({ "plugins": [{ "type": "a/b" }] }), &["plugins[0].type", "a/b"])]
 #[case(json!({ "plugins": [{ "type": "a", "ipam": { "type": "../x" } }] }),
        &["plugins[0].ipam.type", "../x"])]
-#[case(json!({ "plugins": [{ "type": "a" }, { "type": "headcni" }] }), &["plugins[1].delegate"])]
 #[case(json!({ "plugins": [{ "type": "headcni", "plugins": [] }] }), &["plugins[0].plugins"])]
 #[case(json!({ "plugins": [{ "type": "headcni", "delegate": { "type": "headcni" } }] }),
        &["plugins[0].delegate.type"])]
@@ -178,6 +176,34 @@ fn chains_that_cannot_be_are_refused_by_name(#[case] extra: Value, #[case] parts
     assert_eq!(error.code, cni::code::INVALID_CONFIG);
     for part in parts {
         assert!(error.msg.contains(part), "{part} is not in {error}");
+    }
+}
+
+#[test]
+fn without_a_delegate_the_step_is_our_own() {
+    let range = json!({ "pod_cidr": "10.9.0.0/24", "mtu": 1400 });
+    let alone = planned(Verb::Add, &range).unwrap();
+    let member = planned(
+        Verb::Add,
+        &json!({ "pod_cidr": "10.9.0.0/24", "mtu": 1400, "plugins": [{ "type": "headcni" }] }),
+    )
+    .unwrap();
+    for plan in [alone, member] {
+        let [step] = &plan.steps[..] else {
+            panic!("{plan:?}");
+        };
+        assert_eq!(step.kind.as_str(), OWN_TYPE);
+        assert_eq!(step.conf["mtu"], 1400);
+        assert_eq!(step.conf["ipam"]["type"], "headcni-ipam");
+    }
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_can_still_be_undone() {
+    let nonsense = json!({ "pod_cidr": "10.9.0.0/24", "service_cidr": "10.9.0.0/16" });
+    assert!(planned(Verb::Add, &nonsense).is_err());
+    for verb in [Verb::Del, Verb::Gc] {
+        assert_eq!(planned(verb, &nonsense).unwrap().steps.len(), 1, "{verb}");
     }
 }
 

@@ -10,6 +10,11 @@ use super::*;
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
 
+fn cut(path: &Path, length: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(length).unwrap();
+}
+
 fn new_file(path: &Path) -> io::Result<File> {
     files::open(path, Purpose::NewRecord)
 }
@@ -165,7 +170,7 @@ fn whoever_waits_for_a_removed_lock_starts_afresh() {
         let waiting = scope.spawn(|| store.hold_new(&of, LONG).unwrap());
         held.remove().unwrap();
         let held = waiting.join().unwrap();
-        assert!(is_still_at(&held.lock, &held.file("lock")));
+        assert!(is_still_there(&held.lock, &held.file("lock")));
     });
 }
 
@@ -200,10 +205,7 @@ fn a_torn_record_is_damaged_not_half_believed() {
     let whole = fs::read(held.file("json")).unwrap();
     // Without the line's end it is still whole.
     for length in [0, 1, whole.len() / 2, whole.len() - 2] {
-        new_file(&held.file("json"))
-            .unwrap()
-            .set_len(length as u64)
-            .unwrap();
+        cut(&held.file("json"), length as u64);
         assert!(
             matches!(held.load(), Err(StateError::Damaged { .. })),
             "{length}"
@@ -244,10 +246,7 @@ fn a_line_that_was_cut_off_leaves_the_one_before() {
     .unwrap();
     assert_eq!(held.load().unwrap().unwrap().progress, Progress::Done);
     for length in [first, first + 1, first + 20] {
-        new_file(&held.file("json"))
-            .unwrap()
-            .set_len(length)
-            .unwrap();
+        cut(&held.file("json"), length);
         assert_eq!(held.load().unwrap().unwrap().progress, Progress::Started);
     }
 }

@@ -1,1 +1,223 @@
-//!
+//! GC: what isn't valid goes with all that belongs to it, and what is valid goes on.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use lab::{EchoServer, Family, Netns, Pod};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::scene::{
+    LEASE_DIR, NETWORK, STATE_DIR, Scene, call, cni_path, dual_stack, host_link, ip, ipv4, with,
+};
+
+/// The configuration of a GC after which these attachments are left.
+fn valid(conf: &Value, attachments: &[(&str, &str)]) -> Value {
+    let list: Value = attachments
+        .iter()
+        .map(|(container, ifname)| json!({ "containerID": container, "ifname": ifname }))
+        .collect();
+    with(conf.clone(), "cni.dev/valid-attachments", list)
+}
+
+#[track_caller]
+fn collect(scene: &Scene, conf: &Value, attachments: &[(&str, &str)]) {
+    let outcome = scene.run(&call("GC", &valid(conf, attachments)));
+    if let Err(error) = outcome.ok() {
+        panic!("GC: {error}");
+    }
+    assert_eq!(outcome.stdout, "");
+}
+
+fn with_port(conf: &Value, port: u16) -> Value {
+    let ports = json!([{ "hostPort": port, "containerPort": 80, "protocol": "tcp" }]);
+    with(
+        conf.clone(),
+        "runtimeConfig",
+        json!({ "portMappings": ports }),
+    )
+}
+
+#[test]
+fn valid_attachments_go_on_and_the_others_go() {
+    let scene = Scene::used(&with_port(&dual_stack(), 8079));
+    let conf = dual_stack();
+    let before = scene.snapshot();
+    let (keep, kept) = scene.attached("keep", &with_port(&conf, 8080));
+    let with_keep = scene.snapshot();
+    let (drop, _) = scene.attached("drop", &with_port(&conf, 8081));
+    let (gone, _) = scene.attached("gone", &with_port(&conf, 8082));
+    let second = call("ADD", &conf).pod(&keep).ifname("net1");
+    scene.run(&second).ok().unwrap();
+    gone.delete().unwrap();
+    let server = EchoServer::start(&keep, Family::V4, 80).unwrap();
+    let port = server.port().unwrap();
+
+    collect(&scene, &conf, &[("keep", "eth0"), ("unknown", "eth0")]);
+    assert!(drop.links().unwrap().is_empty());
+    assert_eq!(keep.links().unwrap(), ["eth0"]);
+    scene.node.assert_unchanged(&with_keep);
+    for family in [0, 1] {
+        scene.node.ping(&ip(&kept, family)).unwrap();
+    }
+    let server: SocketAddr = format!("{}:{port}", ip(&kept, 0)).parse().unwrap();
+    scene.node.call_echo(server, "still here").unwrap();
+    let known = with(with_port(&conf, 8080), "prevResult", kept);
+    scene.done("CHECK", &known, &keep);
+
+    collect(&scene, &conf, &[]);
+    assert!(keep.links().unwrap().is_empty());
+    scene.node.assert_unchanged(&before);
+    collect(&scene, &conf, &[]);
+    scene.node.assert_unchanged(&before);
+}
+
+#[rstest]
+#[case::with_records("true", true)]
+#[case::without_records("rm -r /var/lib/cni/headcni", true)]
+#[case::without_leases("rm -r /var/lib/cni/networks/headcni", false)]
+#[case::without_anything("rm -r /var/lib/cni", false)]
+fn what_is_left_of_an_attachment_is_found(#[case] accident: &str, #[case] has_leases: bool) {
+    let scene = Scene::used(&dual_stack());
+    let conf = dual_stack();
+    let (keep, kept) = scene.attached("keep", &conf);
+    let (lost, result) = scene.attached("lost", &conf);
+    let (gone, _) = scene.attached("gone", &conf);
+    gone.delete().unwrap();
+    scene.node.run(["sh", "-c", accident]).unwrap();
+    collect(&scene, &conf, &[("keep", "eth0")]);
+    assert_eq!(scene.node.links().unwrap(), [host_link(&kept)]);
+    assert_eq!(keep.links().unwrap(), ["eth0"]);
+    assert!(lost.links().unwrap().is_empty());
+    let lease = |result: &Value, family| format!("{LEASE_DIR}/{}", ip(result, family));
+    for family in [0, 1] {
+        scene.node.ping(&ip(&kept, family)).unwrap();
+        assert!(!scene.node.has(lease(&result, family)));
+        assert_eq!(scene.node.has(lease(&kept, family)), has_leases);
+        let routes = scene.node.routes().unwrap().join("\n");
+        assert!(
+            !routes.contains(&format!("{} ", ip(&result, family))),
+            "{routes}"
+        );
+    }
+    assert!(!scene.node.has(format!("{STATE_DIR}/lost@eth0.json")));
+}
+
+#[test]
+fn fifty_dead_attachments_go_at_once() {
+    let scene = Scene::used(&ipv4());
+    let before = scene.snapshot();
+    let pods: Vec<Pod> = (0..50)
+        .map(|n| scene.attached(&format!("p{n}"), &ipv4()).0)
+        .collect();
+    assert_eq!(scene.node.links().unwrap().len(), 50);
+    // As after a crash of the node's runtime: half of the namespaces are gone.
+    for pod in &pods[..25] {
+        pod.delete().unwrap();
+    }
+    collect(&scene, &ipv4(), &[]);
+    assert!(pods[25..].iter().all(|pod| pod.links().unwrap().is_empty()));
+    scene.node.assert_unchanged(&before);
+}
+
+#[test]
+fn links_without_a_record_go_in_one_batch() {
+    let scene = Scene::used(&ipv4());
+    let pods: Vec<Pod> = (0..50)
+        .map(|n| scene.attached(&format!("p{n}"), &ipv4()).0)
+        .collect();
+    scene.node.run(["rm", "-r", STATE_DIR]).unwrap();
+    let start = Instant::now();
+    let call = call("GC", &valid(&ipv4(), &[]));
+    let trace = call.trace(
+        &scene.node,
+        crate::scene::headcni(),
+        lab::Syscalls::KERNEL_MESSAGES,
+    );
+    trace.as_ref().unwrap().outcome.ok().unwrap();
+    // One by one they are 23 ms each; this is far from it even on a busy machine.
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    assert!(trace.unwrap().moments.len() < 20, "not one by one");
+    assert!(scene.node.links().unwrap().is_empty());
+    assert!(pods.iter().all(|pod| pod.links().unwrap().is_empty()));
+}
+
+#[test]
+fn other_networks_and_foreign_links_are_none_of_its_business() {
+    let scene = Scene::used(&dual_stack());
+    let other = with(dual_stack(), "name", json!("other"));
+    let mut other = with(
+        other,
+        "ipam",
+        json!({ "type": "headcni-ipam", "subnet": "10.8.0.0/24" }),
+    );
+    other["runtimeConfig"] = with_port(&other, 8080)["runtimeConfig"].clone();
+    let (pod, result) = scene.attached("p", &other);
+    for line in [
+        "ip link add hc0 type bridge",
+        "ip link set hc0 alias headcni",
+        "ip link add hcforeign type veth peer name hcpeer",
+        "ip link add hcgroup type veth peer name hcgroup1",
+        "ip link set hcgroup group 26723",
+        "ip link set hcforeign alias another",
+    ] {
+        scene.node.run(line.split(' ')).unwrap();
+    }
+    let before = scene.snapshot();
+    collect(&scene, &dual_stack(), &[]);
+    scene.node.assert_unchanged(&before);
+    scene.node.ping(&ip(&result, 0)).unwrap();
+    scene.done("CHECK", &with(other, "prevResult", result), &pod);
+}
+
+#[test]
+fn leases_of_an_executed_ipam_are_released_by_its_own_del() {
+    let conf = with(
+        ipv4(),
+        "ipam",
+        json!({ "type": "host-local", "subnet": "10.9.0.0/24" }),
+    );
+    let scene = Scene::new();
+    let (_keep, kept) = scene.attached("keep", &conf);
+    let (gone, result) = scene.attached("gone", &conf);
+    let lease = |result: &Value| format!("/var/lib/cni/networks/net/{}", ip(result, 0));
+    gone.delete().unwrap();
+    assert!(scene.node.has(lease(&result)));
+    collect(&scene, &conf, &[("keep", "eth0")]);
+    assert!(!scene.node.has(lease(&result)));
+    assert!(scene.node.has(lease(&kept)));
+    scene.node.ping(&ip(&kept, 0)).unwrap();
+    collect(&scene, &conf, &[]);
+    assert!(!scene.node.has(lease(&kept)));
+    assert!(scene.node.links().unwrap().is_empty());
+}
+
+#[test]
+fn the_real_cnitool_collects() {
+    let scene = Scene::used(&dual_stack());
+    let conf = json!({ "cniVersion": "1.1.0", "name": NETWORK, "plugins": [dual_stack()] });
+    let file = "/etc/cni/net.d/10-net.conflist";
+    scene.node.write(file, conf.to_string()).unwrap();
+    let before = scene.snapshot();
+    let (known, forgotten) = (scene.pod("known"), scene.pod("forgotten"));
+    let cnitool = |verb: &str, pod: &Pod| {
+        let tool = scene
+            .node
+            .cnitool("/etc/cni/net.d", verb, NETWORK, pod.netns_path());
+        tool.path(cni_path()).run().unwrap()
+    };
+    cnitool("add", &known).ok().unwrap();
+    cnitool("add", &forgotten).ok().unwrap();
+    // libcni itself undoes what is in its cache; this one it has forgotten.
+    let forget = "rm $(grep -l /netns/forgotten -r /var/lib/cni/results)";
+    scene.node.run(["sh", "-c", forget]).unwrap();
+    // cnitool knows of no valid attachment.
+    cnitool("gc", &known).ok().unwrap();
+    assert!(forgotten.links().unwrap().is_empty());
+    assert!(known.links().unwrap().is_empty());
+    scene.node.assert_unchanged(&before);
+}

@@ -5,9 +5,11 @@
     reason = "whatever fails outside the code under test shall end the test"
 )]
 
+mod addresses;
 mod attacks;
 mod bandwidth;
 mod cost;
+mod damages;
 mod first_packet;
 mod garbage;
 mod host_ports;
@@ -20,6 +22,7 @@ mod scene;
 mod second;
 mod seed;
 mod static_rules;
+mod statuses;
 mod traffic;
 mod undoing;
 mod verbs;

@@ -4,7 +4,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
 
-use lab::{DEADLINE, EchoServer, Family, Netns, Node, Running, eventually, tools};
+use lab::{DEADLINE, EchoServer, Family, Ignore, Netns, Node, Running, eventually, tools};
+use rstest::rstest;
 
 use crate::cgroups;
 use crate::support::*;
@@ -154,16 +155,49 @@ impl Drop for Container<'_> {
     }
 }
 
-#[test]
-fn containers_of_containerd_talk_and_leave_nothing() {
-    let net = "headcni-chain";
+/// A network that the project ships, and what containers leave of it.
+struct Expected {
+    file: &'static str,
+    net: &'static str,
+    /// Where the leases are.
+    leases: &'static str,
+    /// What stays on the node for the next container.
+    lasting: Ignore,
+    links: &'static [&'static str],
+}
+
+impl Expected {
+    fn of_chain() -> Self {
+        Self {
+            file: "10-headcni-chain.conflist",
+            net: "headcni-chain",
+            leases: "/var/lib/cni/networks/headcni-chain",
+            lasting: lasting("headcni-chain"),
+            links: &["cni0"],
+        }
+    }
+
+    fn of_native() -> Self {
+        Self {
+            file: "10-headcni-native.conflist",
+            net: "headcni-network",
+            leases: "/var/lib/cni/networks/headcni/headcni-network",
+            lasting: lasting_natively("headcni-network"),
+            links: &[],
+        }
+    }
+}
+
+#[rstest]
+#[case::chain(Expected::of_chain())]
+#[case::native(Expected::of_native())]
+fn containers_of_containerd_talk_and_leave_nothing(#[case] expected: Expected) {
+    let Expected { file, net, .. } = expected;
     let node = node();
-    let file = "10-headcni-chain.conflist";
-    let shipped = shipped(file);
-    node.write(format!("/etc/cni/net.d/{file}"), shipped)
+    node.write(format!("/etc/cni/net.d/{file}"), shipped(file))
         .unwrap();
     let containerd = Containerd::start(&node);
-    let before = node.snapshot(DIRS).unwrap().ignoring(lasting(net));
+    let before = node.snapshot(DIRS).unwrap().ignoring(expected.lasting);
 
     let (one, two) = (containerd.run("one"), containerd.run("two"));
     assert_eq!(one.address(), "10.244.1.2");
@@ -197,10 +231,11 @@ fn containers_of_containerd_talk_and_leave_nothing() {
     // One ends by itself, the other is killed.
     assert_eq!(one.let_go(), "");
     assert_eq!(records(&node, net), ["default-two@eth0.json"]);
-    assert!(!is_leased(&node, net, "10.244.1.2"));
+    assert!(!node.has(format!("{}/10.244.1.2", expected.leases)));
+    assert!(node.has(format!("{}/10.244.1.3", expected.leases)));
     node.ping(&two.address()).unwrap();
     two.kill();
     two.ended();
     node.assert_unchanged(&before);
-    assert_eq!(node.links().unwrap(), ["cni0"]);
+    assert_eq!(node.links().unwrap(), expected.links);
 }

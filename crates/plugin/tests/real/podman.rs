@@ -40,6 +40,18 @@ runroot = "/run/containers/storage"
 graphroot = "/var/lib/containers/storage"
 "#;
 
+/// Makes podman's files appear on the node as if it had been installed: it is not on the host.
+fn install(node: &Node) {
+    let tree = tools::podman_dir();
+    let layers = format!("lowerdir={}/usr:/usr", tree.display());
+    node.run(["mount", "-t", "overlay", "-o", &layers, "overlay", "/usr"])
+        .unwrap();
+    // A host that has a podman of its own may have configured it.
+    node.run(["rm", "-rf", "/etc/containers"]).unwrap();
+    let etc = format!("{}/etc/containers", tree.display());
+    node.run(["cp", "-r", &etc, "/etc"]).unwrap();
+}
+
 /// A node that podman uses.
 struct Podman<'n> {
     node: &'n Node,
@@ -50,6 +62,7 @@ impl<'n> Podman<'n> {
     /// Sets podman up with one network, which this configuration describes.
     fn new(node: &'n Node, conflist: &Value) -> Self {
         cgroups::mount(node);
+        install(node);
         let bin = "/opt/cni/bin";
         node.run(["mkdir", "-p", bin]).unwrap();
         for dir in [tools::cni_plugin_dir(), tools::headcni_bin_dir()] {
@@ -219,11 +232,23 @@ impl Expected {
             lasting: lasting("headcni-chain"),
         }
     }
+
+    /// The native network that the project ships.
+    fn of_native() -> Self {
+        let shipped = shipped("10-headcni-native.conflist");
+        Self {
+            conflist: serde_json::from_str(&shipped).unwrap(),
+            addresses: ["10.244.1.2", "10.244.1.3", "10.244.1.4"],
+            gateway: "10.244.1.1",
+            lasting: lasting_natively("headcni-network"),
+        }
+    }
 }
 
 #[rstest]
 #[case::reference_plugins(Expected::of_reference())]
 #[case::chain(Expected::of_chain())]
+#[case::native(Expected::of_native())]
 fn containers_of_podman_talk_and_leave_nothing(#[case] expected: Expected) {
     let node = node();
     let podman = Podman::new(&node, &expected.conflist);
@@ -258,6 +283,7 @@ fn containers_of_podman_talk_and_leave_nothing(#[case] expected: Expected) {
 #[rstest]
 #[case::reference_plugins(Expected::of_reference())]
 #[case::chain(Expected::of_chain())]
+#[case::native(Expected::of_native())]
 fn a_published_port_leads_into_the_container(#[case] expected: Expected) {
     let (node, outside) = (node(), Node::new("outside").unwrap());
     node.wire("up0", "192.0.2.1/24", &outside, "192.0.2.2/24")
@@ -274,4 +300,5 @@ fn a_published_port_leads_into_the_container(#[case] expected: Expected) {
 
     container.remove();
     node.assert_unchanged(&before);
+    assert_nothing_published(&node);
 }

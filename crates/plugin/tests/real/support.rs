@@ -144,6 +144,28 @@ pub(crate) fn lasting(net: &str) -> Ignore {
         .host_local(&format!("/var/lib/cni/networks/{net}"))
 }
 
+/// What a native network keeps for the next container: the gateway's address, the rules that all
+/// pods share, and files that name none.
+pub(crate) fn lasting_natively(net: &str) -> Ignore {
+    let leases = format!("/var/lib/cni/networks/headcni/{net}");
+    Ignore::new()
+        .link("lo")
+        .nft_table("inet headcni")
+        .nft_table("inet headcni-ports")
+        .host_local(&leases)
+        .path(&format!("{leases}/.headcni"))
+}
+
+/// Asserts that no port of the node leads to a pod.
+#[track_caller]
+pub(crate) fn assert_nothing_published(node: &Node) {
+    let rules = node.nft_ruleset().unwrap();
+    let maps = rules.split("\tmap ").skip(1);
+    let maps = maps.map(|rest| rest.split("\n\t}").next().unwrap_or_default());
+    let published: Vec<_> = maps.filter(|map| map.contains("elements")).collect();
+    assert!(published.is_empty(), "{published:?}");
+}
+
 /// The routes of a place's main tables.
 pub(crate) fn main_routes(place: &impl Netns) -> Vec<String> {
     let mut routes = place.routes().unwrap();

@@ -126,10 +126,6 @@ impl Ports {
         })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.mappings.is_empty()
-    }
-
     /// Whether a port of any address gets one on 127.0.0.1 besides, where it has none by itself.
     fn is_added_on_localhost(&self, mapping: &PortMapping) -> bool {
         let on_localhost = PortMapping {
