@@ -140,10 +140,10 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// Whether the kernel alone keeps this route, for an address that is recorded itself or does not
-/// count.
+/// Whether the route comes and goes with an address that is recorded itself or does not count.
 fn follows_from_address(route: &str) -> bool {
-    route.contains(" table local proto kernel ") || route.starts_with("fe80::/64 ")
+    let is_local = route.starts_with("local ") || route.contains(" table local proto kernel ");
+    is_local || route.starts_with("fe80::/64 ")
 }
 
 /// The lines that occur in `some` more often than in `others`.

@@ -6,7 +6,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Debian packages whose programs the tests call.
+/// Debian packages whose programs the tests call, installed on this machine.
 pub const DEBIAN_PACKAGES: &[&str] = &[
     "busybox-static",
     "conntrack",
@@ -16,12 +16,29 @@ pub const DEBIAN_PACKAGES: &[&str] = &[
     "iptables",
     "iputils-ping",
     "nftables",
-    "podman",
     "runc",
     "socat",
     "strace",
     "tcpdump",
 ];
+
+/// podman of Debian 12, and what a small Debian 12 lacks of what it needs. podman 5 has CNI only
+/// when built with a tag for it.
+///
+/// Installed, it would configure a network in `/etc/cni/net.d`, which is the machine's own.
+pub const PODMAN: DebianTree = DebianTree {
+    name: "podman",
+    version: "4.3.1",
+    packages: &[
+        "conmon",
+        "golang-github-containers-common",
+        "libassuan0",
+        "libdevmapper1.02.1",
+        "libglib2.0-0",
+        "libgpgme11",
+        "libsubid4",
+    ],
+};
 
 /// The reference CNI plugins.
 pub const CNI_PLUGINS: GoModule = GoModule {
@@ -51,6 +68,45 @@ pub const CNI: GoModule = GoModule {
 
 /// Every Go module that `make tools` builds.
 pub const GO_MODULES: &[GoModule] = &[CNI, CNI_PLUGINS];
+
+/// A Debian package at one version, and others with it, unpacked in the cache but not installed.
+#[derive(Debug, Clone, Copy)]
+pub struct DebianTree {
+    /// The package, and the name of its directory in the cache, before the version.
+    pub name: &'static str,
+    /// Upstream's version: Debian's revisions of it are as good as each other.
+    pub version: &'static str,
+    /// Packages that are unpacked into the same directory, in the version that apt prefers.
+    pub packages: &'static [&'static str],
+}
+
+impl DebianTree {
+    /// Where the root of its files is, whether or not they are there.
+    pub fn dir(&self) -> PathBuf {
+        cache_dir()
+            .join("tools")
+            .join(format!("{}-{}", self.name, self.version))
+    }
+
+    /// The packages that have not been unpacked.
+    pub fn missing(&self) -> Vec<&'static str> {
+        // Every package has this: https://www.debian.org/doc/debian-policy/ch-docs.html
+        let doc = self.dir().join("usr/share/doc");
+        let lacks = |package: &&str| doc.join(package).symlink_metadata().is_err();
+        let packages = self.packages.iter().copied();
+        packages.chain([self.name]).filter(lacks).collect()
+    }
+
+    fn unpacked(&self) -> PathBuf {
+        let (dir, missing) = (self.dir(), self.missing());
+        assert!(
+            missing.is_empty(),
+            "{} lacks {missing:?}: run \"make tools\"",
+            dir.display()
+        );
+        dir
+    }
+}
 
 /// Programs built from one Go module at one version.
 #[derive(Debug, Clone, Copy)]
@@ -126,6 +182,15 @@ pub fn cnitool() -> PathBuf {
     CNI.installed().join("cnitool")
 }
 
+/// Root of podman's files: `usr/bin/podman`, `etc/containers` and so on.
+///
+/// # Panics
+///
+/// If a package is missing.
+pub fn podman_dir() -> PathBuf {
+    PODMAN.unpacked()
+}
+
 /// Directory of the headcni programs under test: `$HEADCNI_BIN_DIR`, else `dist/bin`.
 ///
 /// # Panics
@@ -189,5 +254,6 @@ mod tests {
                 .ends_with("tools/cni-plugins-v1.9.1/bin")
         );
         assert!(CNI.bin_dir().ends_with("tools/cni-v1.3.1/bin"));
+        assert!(PODMAN.dir().ends_with("tools/podman-4.3.1"));
     }
 }

@@ -231,9 +231,8 @@ impl<'a> Native<'a> {
             return Ok(());
         }
         let path = to.netns.as_deref().unwrap_or_default();
-        let setting = format!("/proc/sys/net/ipv4/conf/{}", wiring::host_name(to));
-        let is_there = || netns::has_interface(path, to.ifname.as_str());
-        if Path::new(&setting).exists() && matches!(is_there(), Ok(Some(true))) {
+        let is_in_pod = || netns::has_interface(path, to.ifname.as_str());
+        if links::is_there(&wiring::host_name(to)) && matches!(is_in_pod(), Ok(Some(true))) {
             return Err(kernel::already_there(to));
         }
         Ok(())

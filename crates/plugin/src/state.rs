@@ -213,29 +213,31 @@ impl Store {
     }
 }
 
-/// Every attachment of every network that nobody is working on, with its record.
-pub(crate) fn settled_records(data_dir: &Path) -> Vec<(Attachment, Record)> {
+/// Shows `work` every attachment of this boot, of every network, that nobody else is working on.
+/// Nobody can begin to until it has been shown.
+pub(crate) fn for_each_settled(data_dir: &Path, mut work: impl FnMut(&Attachment, &Record)) {
     let networks = fs::read_dir(data_dir).into_iter().flatten().flatten();
     let stores = networks.filter_map(|entry| {
         let network = entry.file_name().into_string().ok()?;
         Some(Store::new(data_dir, &NetworkName::new(&network).ok()?))
     });
-    stores
-        .flat_map(|store| {
-            let attachments = store.attachments().unwrap_or_default();
-            attachments.into_iter().filter_map(move |names| {
-                let of = Attachment {
-                    container: names.0,
-                    ifname: names.1,
-                    netns: None,
-                    args: CniArgs::default(),
-                };
-                let held = store.hold(&of, Duration::ZERO, Lock::Open).ok()??;
-                let record = held.load().ok()??;
-                Some((of, record))
-            })
-        })
-        .collect()
+    for store in stores {
+        for (container, ifname) in store.attachments().unwrap_or_default() {
+            let of = Attachment {
+                container,
+                ifname,
+                netns: None,
+                args: CniArgs::default(),
+            };
+            let Ok(Some(held)) = store.hold(&of, Duration::ZERO, Lock::Open) else {
+                continue;
+            };
+            match held.load() {
+                Ok(Some(record)) if record.boot == boot_id() => work(&of, &record),
+                _ => {}
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

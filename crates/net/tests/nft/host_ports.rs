@@ -181,6 +181,11 @@ fn forty_pods_that_come_and_go_at_once_leave_nothing() {
 fn a_removal_never_hits_what_came_after_it_looked() {
     let (node, check) = node_with_tables();
     let (old, new) = (port(None, 80, "10.244.1.10"), port(None, 80, "10.244.1.11"));
+    // The longer it takes to look, the more often somebody else is faster.
+    let others: Vec<HostPort> = (1000..2000)
+        .map(|number| port(Some("192.0.2.1"), number, "10.244.1.12"))
+        .collect();
+    add(&check, &others).unwrap();
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -197,9 +202,9 @@ fn a_removal_never_hits_what_came_after_it_looked() {
         }
         let socket = socket(&node);
         let mut lost = 0;
-        for _ in 0..1000 {
+        for _ in 0..300 {
             while add(&socket, &[new]).is_err() {}
-            if list(&check).unwrap() != [new] {
+            if !list(&check).unwrap().contains(&new) {
                 lost += 1;
             }
             remove(&socket, &[new]).unwrap();

@@ -4,10 +4,12 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Error, Interface, NetResult, code};
+use cni::{Attachment, Error, Interface, IpConfig, NetResult, code};
 use ipnet::IpNet;
 use net::host_ports::{self, HostPort};
-use net::{Link, NetError, Netns, RouteKind, Socket, TABLE_MAIN, ruleset};
+use net::{
+    Link, Mac, Neighbour, NetError, Netns, RouteKind, Socket, TABLE_MAIN, VisitError, ruleset,
+};
 
 use super::Native;
 use super::kernel::{not_visited, refused};
@@ -26,24 +28,27 @@ impl Native<'_> {
         let stated = self.call.conf.prev_result()?.unwrap_or_default();
         let claim = Claim::new(&stated, of)?;
         self.check_lease(of)?;
-        claim.check_host()?;
         let Some(path) = of.netns.as_deref() else {
             return Err(Error::variable("CNI_NETNS", "is missing"));
         };
         let attempt = format!("look into CNI_NETNS {path}");
         let home = Netns::current().map_err(|error| Error::io(&attempt, &error))?;
         let pod = Netns::open(path).map_err(|error| Error::io(&attempt, &error))?;
-        pod.visit(&home, || claim.check_pod())
-            .map_err(|error| not_visited(of, &error))??;
-        check_rules(&settings.host_ports(&claim.ips()))
+        let away = |error: VisitError| not_visited(of, &error);
+        let pod_link = pod.visit(&home, || claim.check_pod()).map_err(away)??;
+        let host_link = claim.check_host(&pod_link)?;
+        pod.visit(&home, || claim.check_gateways(&pod_link, &host_link))
+            .map_err(away)??;
+        check_rules(&settings.host_ports(&claim.addresses()))
     }
 }
 
 /// What the result of an ADD says about one attachment.
 struct Claim<'a> {
     host_name: String,
+    host: Option<&'a Interface>,
     pod: &'a Interface,
-    addresses: Vec<IpNet>,
+    ips: Vec<&'a IpConfig>,
     routes: &'a [cni::Route],
 }
 
@@ -59,28 +64,36 @@ impl<'a> Claim<'a> {
                 "prevResult has no interface {name} in the container"
             )));
         };
-        let ips = stated.ips.iter();
-        let addresses = ips
-            .filter(|ip| ip.interface == Some(index))
-            .map(|ip| ip.address);
+        let host_name = wiring::host_name(of);
+        let mut interfaces = stated.interfaces.iter();
         Ok(Self {
-            host_name: wiring::host_name(of),
+            host: interfaces.find(|interface| interface.name == host_name),
+            host_name,
             pod,
-            addresses: addresses.collect(),
+            ips: stated
+                .ips
+                .iter()
+                .filter(|ip| ip.interface == Some(index))
+                .collect(),
             routes: &stated.routes,
         })
     }
 
-    fn ips(&self) -> Vec<IpAddr> {
-        self.addresses.iter().map(IpNet::addr).collect()
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.ips.iter().map(|ip| ip.address.addr()).collect()
     }
 
-    fn check_host(&self) -> Result<(), Error> {
+    /// What is on the host; `pod` is the link at its other end.
+    fn check_host(&self, pod: &Link) -> Result<Link, Error> {
         let socket = Socket::route().map_err(refused)?;
-        let link = switched_on(&socket, &self.host_name, "on the host")?;
+        let name = &self.host_name;
+        let link = switched_on(&socket, name, "on the host")?;
+        if let Some(stated) = self.host {
+            is_as_stated(&link, stated)?;
+        }
         let routes = net::routes(&socket).map_err(refused)?;
         let neighbours = net::permanent_neighbours(&socket).map_err(refused)?;
-        for address in self.ips() {
+        for address in self.addresses() {
             let leads_there = routes.iter().any(|route| {
                 let is_by_link =
                     matches!(route.kind, RouteKind::Via { link: by, .. } if by == link.index);
@@ -88,77 +101,119 @@ impl<'a> Claim<'a> {
             });
             if !leads_there {
                 return Err(broken(format!(
-                    "the host has no route to {address} by {}",
-                    self.host_name
+                    "the host has no route to {address} by {name}"
                 )));
             }
-            if !neighbours
-                .iter()
-                .any(|known| known.link == link.index && known.address == address)
-            {
-                return Err(broken(format!(
-                    "the host doesn't know the neighbour {address} by {}",
-                    self.host_name
-                )));
-            }
+            knows(&neighbours, &link, address, pod.mac)
+                .map_err(|what| broken(format!("the host {what}")))?;
         }
-        Ok(())
+        Ok(link)
     }
 
-    fn check_pod(&self) -> Result<(), Error> {
+    /// What is in the pod.
+    fn check_pod(&self) -> Result<Link, Error> {
         let socket = Socket::route().map_err(refused)?;
         let name = &self.pod.name;
         let link = switched_on(&socket, name, "in the container")?;
-        let mac = link.mac.map(|mac| mac.to_string());
-        let is_other = |stated: &String| {
-            !mac.as_ref()
-                .is_some_and(|mac| mac.eq_ignore_ascii_case(stated))
-        };
-        if let Some(stated) = self.pod.mac.as_ref().filter(|stated| is_other(stated)) {
-            return Err(broken(format!(
-                "{name} has the hardware address {} and not {stated}",
-                mac.unwrap_or_default()
-            )));
-        }
-        if let Some(stated) = self.pod.mtu.filter(|stated| *stated != link.mtu) {
-            return Err(broken(format!(
-                "{name} has the MTU {} and not {stated}",
-                link.mtu
-            )));
-        }
+        is_as_stated(&link, self.pod)?;
         let found = net::addresses(&socket).map_err(refused)?;
-        for net in &self.addresses {
+        for ip in &self.ips {
+            let net = ip.address;
             if !found
                 .iter()
-                .any(|address| address.link == link.index && address.net == *net)
+                .any(|address| address.link == link.index && address.net == net)
             {
                 return Err(broken(format!("{name} doesn't have the address {net}")));
             }
         }
-        self.check_pod_routes(net::routes(&socket))
+        self.check_routes(&link, net::routes(&socket))?;
+        Ok(link)
     }
 
-    fn check_pod_routes(&self, found: Result<Vec<net::Route>, NetError>) -> Result<(), Error> {
+    /// That the pod knows where its gateways are; `host` is the link at its other end.
+    fn check_gateways(&self, pod: &Link, host: &Link) -> Result<(), Error> {
+        let socket = Socket::route().map_err(refused)?;
+        let neighbours = net::permanent_neighbours(&socket).map_err(refused)?;
+        for gateway in self.ips.iter().filter_map(|ip| ip.gateway) {
+            knows(&neighbours, pod, gateway, host.mac)
+                .map_err(|what| broken(format!("the container {what}")))?;
+        }
+        Ok(())
+    }
+
+    fn check_routes(
+        &self,
+        link: &Link,
+        found: Result<Vec<net::Route>, NetError>,
+    ) -> Result<(), Error> {
         let found = found.map_err(refused)?;
+        let is_our_gateway =
+            |gateway: IpAddr| self.ips.iter().any(|ip| ip.gateway == Some(gateway));
         for stated in self.routes {
             let is_it = |route: &net::Route| {
-                let gateway = match route.kind {
-                    RouteKind::Via { gateway, .. } => gateway,
-                    RouteKind::Local { .. } | RouteKind::Unreachable => None,
+                let RouteKind::Via { link: by, gateway } = route.kind else {
+                    return false;
                 };
+                // Those of another gateway are of another plugin's interface.
+                let is_by_link = by == link.index || !stated.gw.is_some_and(is_our_gateway);
                 route.dst == stated.dst.trunc()
                     && stated.table.is_none_or(|table| route.table == table)
                     && (stated.gw.is_none() || stated.gw == gateway)
+                    && is_by_link
             };
             if !found.iter().any(is_it) {
                 return Err(broken(format!(
-                    "the container has no route to {}{}",
+                    "the container has no route to {}{} by {}",
                     stated.dst,
-                    stated.gw.map(|gw| format!(" by {gw}")).unwrap_or_default()
+                    stated.gw.map(|gw| format!(" by {gw}")).unwrap_or_default(),
+                    link.name
                 )));
             }
         }
         Ok(())
+    }
+}
+
+/// That a link has the hardware address and the MTU that were stated.
+fn is_as_stated(link: &Link, stated: &Interface) -> Result<(), Error> {
+    let name = &link.name;
+    let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+    if let Some(stated) = &stated.mac
+        && !mac.eq_ignore_ascii_case(stated)
+    {
+        return Err(broken(format!(
+            "{name} has the hardware address {mac} and not {stated}"
+        )));
+    }
+    match stated.mtu {
+        Some(stated) if stated != link.mtu => Err(broken(format!(
+            "{name} has the MTU {} and not {stated}",
+            link.mtu
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// That an address is known by a link, with the hardware address at the link's other end.
+fn knows(
+    neighbours: &[Neighbour],
+    link: &Link,
+    address: IpAddr,
+    mac: Option<Mac>,
+) -> Result<(), String> {
+    let known = neighbours
+        .iter()
+        .find(|known| known.link == link.index && known.address == address);
+    match known {
+        None => Err(format!(
+            "doesn't know the neighbour {address} by {}",
+            link.name
+        )),
+        Some(known) if Some(known.mac) != mac => Err(format!(
+            "knows the neighbour {address} by {} as {}, which it isn't",
+            link.name, known.mac
+        )),
+        Some(_) => Ok(()),
     }
 }
 

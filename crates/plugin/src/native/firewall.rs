@@ -12,9 +12,10 @@ use net::ruleset::{self, Sets, Table};
 use net::{Errno, NetError, Socket, sysctl};
 
 use super::kernel::{Novelty, refused};
+use super::links;
 use super::ports::ports_of;
 use super::settings::{Settings, exempt};
-use super::wiring::{PodAddress, Wiring};
+use super::wiring::{PodAddress, Wiring, host_name};
 use super::{Native, unavailable};
 use crate::plan::OWN_TYPE;
 use crate::state::{self, Record};
@@ -49,14 +50,14 @@ impl Native<'_> {
             return Ok(());
         }
         ruleset::install(&missing).map_err(|error| not_installed(&error))?;
-        for (of, record) in state::settled_records(self.data_dir) {
-            if let Err(error) = self.restore(socket, &of, &record) {
+        state::for_each_settled(self.data_dir, |of, record| {
+            if let Err(error) = self.restore(socket, of, record) {
                 self.log.warn(format!(
                     "the rules for container {} could not be restored: {}",
                     of.container, error.msg
                 ));
             }
-        }
+        });
         Ok(())
     }
 
@@ -65,6 +66,11 @@ impl Native<'_> {
         let Some(result) = &record.result else {
             return Ok(());
         };
+        // A pod lives as long as its link; a node that is itself a container restarts without a
+        // new boot.
+        if !links::is_there(&host_name(of)) {
+            return Ok(());
+        }
         for step in record.steps.iter().filter(|step| step.kind == OWN_TYPE) {
             let keys = Keys::new(&step.config, "");
             let known = networks_of(keys, result);

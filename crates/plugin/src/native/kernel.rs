@@ -127,7 +127,10 @@ impl Site<'_> {
             .add_to(&mut batch);
             match self.host_socket.send(batch) {
                 Ok(()) => return Ok(Indexes { host, pod }),
-                Err(error) if error.is(Errno::EXIST) => self.make_room(plan, pod_socket, error)?,
+                // The second one is for a number that is taken in the pod.
+                Err(error) if error.is(Errno::EXIST) || error.is(Errno::BUSY) => {
+                    self.make_room(plan, pod_socket, error)?;
+                }
                 Err(error) => return Err(refused(error)),
             }
         }

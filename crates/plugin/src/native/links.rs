@@ -4,6 +4,7 @@
 //! garbage collection needs no other list.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use cni::{Attachment, Error, NetworkName, ValidAttachment};
 use net::{Batch, Link, Socket};
@@ -16,6 +17,12 @@ const DOOMED_GROUP: u32 = net::ruleset::LINK_GROUP + 1;
 /// What is written on an attachment's link.
 pub(crate) fn alias(network: &NetworkName, of: &Attachment) -> String {
     format!("headcni {network} {} {}", of.container, of.ifname)
+}
+
+/// Whether the host has a link of this name.
+pub(crate) fn is_there(name: &str) -> bool {
+    // A socket to ask the kernel by takes longer.
+    Path::new("/proc/sys/net/ipv4/conf").join(name).exists()
 }
 
 /// Deletes the links of a network whose attachments aren't valid.

@@ -1,18 +1,14 @@
 //! GC: what isn't valid goes with all that belongs to it, and what is valid goes on.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use lab::{EchoServer, Family, Netns, Pod};
-use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{
-    LEASE_DIR, NETWORK, STATE_DIR, Scene, call, cni_path, dual_stack, host_link, ip, ipv4, with,
-};
+use crate::scene::{NETWORK, Scene, call, cni_path, dual_stack, ip, ipv4, with};
 
 /// The configuration of a GC after which these attachments are left.
-fn valid(conf: &Value, attachments: &[(&str, &str)]) -> Value {
+pub(crate) fn valid(conf: &Value, attachments: &[(&str, &str)]) -> Value {
     let list: Value = attachments
         .iter()
         .map(|(container, ifname)| json!({ "containerID": container, "ifname": ifname }))
@@ -21,7 +17,7 @@ fn valid(conf: &Value, attachments: &[(&str, &str)]) -> Value {
 }
 
 #[track_caller]
-fn collect(scene: &Scene, conf: &Value, attachments: &[(&str, &str)]) {
+pub(crate) fn collect(scene: &Scene, conf: &Value, attachments: &[(&str, &str)]) {
     let outcome = scene.run(&call("GC", &valid(conf, attachments)));
     if let Err(error) = outcome.ok() {
         panic!("GC: {error}");
@@ -29,7 +25,7 @@ fn collect(scene: &Scene, conf: &Value, attachments: &[(&str, &str)]) {
     assert_eq!(outcome.stdout, "");
 }
 
-fn with_port(conf: &Value, port: u16) -> Value {
+pub(crate) fn with_port(conf: &Value, port: u16) -> Value {
     let ports = json!([{ "hostPort": port, "containerPort": 80, "protocol": "tcp" }]);
     with(
         conf.clone(),
@@ -72,37 +68,6 @@ fn valid_attachments_go_on_and_the_others_go() {
     scene.node.assert_unchanged(&before);
 }
 
-#[rstest]
-#[case::with_records("true", true)]
-#[case::without_records("rm -r /var/lib/cni/headcni", true)]
-#[case::without_leases("rm -r /var/lib/cni/networks/headcni", false)]
-#[case::without_anything("rm -r /var/lib/cni", false)]
-fn what_is_left_of_an_attachment_is_found(#[case] accident: &str, #[case] has_leases: bool) {
-    let scene = Scene::used(&dual_stack());
-    let conf = dual_stack();
-    let (keep, kept) = scene.attached("keep", &conf);
-    let (lost, result) = scene.attached("lost", &conf);
-    let (gone, _) = scene.attached("gone", &conf);
-    gone.delete().unwrap();
-    scene.node.run(["sh", "-c", accident]).unwrap();
-    collect(&scene, &conf, &[("keep", "eth0")]);
-    assert_eq!(scene.node.links().unwrap(), [host_link(&kept)]);
-    assert_eq!(keep.links().unwrap(), ["eth0"]);
-    assert!(lost.links().unwrap().is_empty());
-    let lease = |result: &Value, family| format!("{LEASE_DIR}/{}", ip(result, family));
-    for family in [0, 1] {
-        scene.node.ping(&ip(&kept, family)).unwrap();
-        assert!(!scene.node.has(lease(&result, family)));
-        assert_eq!(scene.node.has(lease(&kept, family)), has_leases);
-        let routes = scene.node.routes().unwrap().join("\n");
-        assert!(
-            !routes.contains(&format!("{} ", ip(&result, family))),
-            "{routes}"
-        );
-    }
-    assert!(!scene.node.has(format!("{STATE_DIR}/lost@eth0.json")));
-}
-
 #[test]
 fn fifty_dead_attachments_go_at_once() {
     let scene = Scene::used(&ipv4());
@@ -118,32 +83,6 @@ fn fifty_dead_attachments_go_at_once() {
     collect(&scene, &ipv4(), &[]);
     assert!(pods[25..].iter().all(|pod| pod.links().unwrap().is_empty()));
     scene.node.assert_unchanged(&before);
-}
-
-#[test]
-fn links_without_a_record_go_in_one_batch() {
-    let scene = Scene::used(&ipv4());
-    let pods: Vec<Pod> = (0..50)
-        .map(|n| scene.attached(&format!("p{n}"), &ipv4()).0)
-        .collect();
-    scene.node.run(["rm", "-r", STATE_DIR]).unwrap();
-    let start = Instant::now();
-    let call = call("GC", &valid(&ipv4(), &[]));
-    let trace = call.trace(
-        &scene.node,
-        crate::scene::headcni(),
-        lab::Syscalls::KERNEL_MESSAGES,
-    );
-    trace.as_ref().unwrap().outcome.ok().unwrap();
-    // One by one they are 23 ms each; this is far from it even on a busy machine.
-    assert!(
-        start.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        start.elapsed()
-    );
-    assert!(trace.unwrap().moments.len() < 20, "not one by one");
-    assert!(scene.node.links().unwrap().is_empty());
-    assert!(pods.iter().all(|pod| pod.links().unwrap().is_empty()));
 }
 
 #[test]

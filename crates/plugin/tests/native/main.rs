@@ -26,3 +26,4 @@ mod statuses;
 mod traffic;
 mod undoing;
 mod verbs;
+mod wiped;

@@ -106,6 +106,8 @@ fn addresses(result: &Value) -> Vec<String> {
 /// What a pod has of rules and routes beside those that every namespace has.
 fn traces(pod: &Pod) -> Vec<String> {
     let mut lines = pod.routes().unwrap();
+    // Those follow from the addresses.
+    lines.retain(|route| !route.contains(" table local "));
     for family in ["-4", "-6"] {
         let rules = pod.run(["ip", family, "rule"]).unwrap().stdout;
         lines.extend(rules.lines().map(|line| format!("rule {family} {line}")));
