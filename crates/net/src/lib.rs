@@ -37,6 +37,6 @@ pub use neighbour::{Neighbour, permanent_neighbours};
 pub use netns::{Netns, VisitError};
 pub use qdisc::TokenBucket;
 pub use route::{Route, RouteKind, TABLE_MAIN, routes};
-pub use rule::Rule;
+pub use rule::{Rule, rules};
 pub use rustix::io::Errno;
 pub use socket::{Socket, Tolerated};

@@ -114,6 +114,7 @@ pub enum Ipv4Conf {
     SendRedirects = 6,
     RpFilter = 8,
     AcceptSourceRoute = 9,
+    ArpFilter = 13,
     RouteLocalnet = 26,
 }
 

@@ -2,11 +2,14 @@
 
 use ipnet::IpNet;
 
-use crate::batch::{Batch, Writer, flag};
+use crate::batch::{Batch, Message, Writer, flag};
 use crate::family::{family_of, octets};
+use crate::read::{attributes, ip_of, u32_of};
+use crate::{NetError, Socket};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
+const RTM_GETRULE: u16 = 34;
 const FRA_SRC: u16 = 2;
 const FRA_PRIORITY: u16 = 6;
 const FRA_TABLE: u16 = 15;
@@ -55,4 +58,36 @@ impl Rule {
         message.u32(FRA_PRIORITY, self.priority);
         message.u8(FRA_PROTOCOL, self.protocol);
     }
+}
+
+/// All rules, of both families, for packets from somewhere.
+pub fn rules(socket: &Socket) -> Result<Vec<Rule>, NetError> {
+    socket.dump(
+        RTM_GETRULE,
+        "list the rules",
+        |message| message.fixed(&[0; 12]),
+        read,
+    )
+}
+
+fn read(message: &Message<'_>) -> Option<Rule> {
+    let header = message.payload.get(..12)?;
+    let mut rule = Rule {
+        from: IpNet::default(),
+        table: header[4].into(),
+        priority: 0,
+        protocol: 0,
+    };
+    let mut from = None;
+    for (kind, payload) in attributes(&message.payload[12..]) {
+        match kind {
+            FRA_SRC => from = ip_of(payload),
+            FRA_PRIORITY => rule.priority = u32_of(payload)?,
+            FRA_TABLE => rule.table = u32_of(payload)?,
+            FRA_PROTOCOL => rule.protocol = *payload.first()?,
+            _ => {}
+        }
+    }
+    rule.from = IpNet::new(from?, header[2]).ok()?;
+    Some(rule)
 }

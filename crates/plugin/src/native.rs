@@ -188,16 +188,19 @@ impl<'a> Native<'a> {
         ) else {
             return;
         };
-        let mut batch = net::Batch::new();
-        for ip in result.ips {
-            kernel::rule(ip.address.addr(), 0).remove_in(&mut batch);
-            batch.tolerating(&[net::Errno::NOENT]);
-        }
-        let outcome = pod.visit(&home, || Socket::route()?.send(batch));
+        let outcome = pod.visit(&home, || {
+            kernel::leave(&Socket::route()?, of.ifname.as_str())
+        });
         if let Ok(Err(error)) = outcome {
-            // The rule leads to an empty table, which harms nobody.
+            // A rule for an address that nobody has harms nobody.
             self.log.note(|| error.to_string());
         }
+    }
+
+    /// Removes the links of this network that aren't valid, all at once.
+    pub(crate) fn unlink_invalid(&self) -> Result<(), Error> {
+        let valid = self.call.conf.valid_attachments()?;
+        links::delete_all_but(self.call.conf.name(), &valid)
     }
 
     /// Removes every link and lease of this network that isn't valid.

@@ -299,7 +299,7 @@ impl Run<'_> {
     }
 
     /// A step that is done in this process.
-    fn native(&self, verb: Verb, conf: Map<String, Value>) -> Result<Native<'_>, Error> {
+    pub(crate) fn native(&self, verb: Verb, conf: Map<String, Value>) -> Result<Native<'_>, Error> {
         let Conf {
             delegate_timeout,
             data_dir,

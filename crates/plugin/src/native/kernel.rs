@@ -219,7 +219,12 @@ impl Site<'_> {
         for address in wiring.next_hops() {
             let mac = wiring.host_mac;
             Neighbour { link, address, mac }.add_to(&mut batch);
-            direct_route(address, link).add_to(&mut batch);
+            // Another interface may have one to the same gateway. The kernel takes an IPv6 next
+            // hop only by a link that has one, too.
+            match address {
+                IpAddr::V4(_) => direct_route(address, link).add_to(&mut batch),
+                IpAddr::V6(_) => direct_route(address, link).append_in(&mut batch),
+            }
             batch.tolerating(&[Errno::EXIST]);
         }
         for route in &wiring.routes {
@@ -254,6 +259,8 @@ fn host_batch(plan: &Blueprint<'_>, link: u32) -> Batch {
             (Ipv4Conf::SendRedirects, 0),
             // A forged source is found by the ruleset, which knows both families.
             (Ipv4Conf::RpFilter, 0),
+            // Else a pod could fill the node's neighbour table with names that it makes up.
+            (Ipv4Conf::ArpFilter, 1),
             (
                 Ipv4Conf::RouteLocalnet,
                 u32::from(settings.ports.is_on_localhost()),
@@ -322,11 +329,6 @@ fn second_interface(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(), N
     let addresses = net::addresses(socket)?;
     let neighbours = net::permanent_neighbours(socket)?;
     let mut batch = Batch::new();
-    for hop in wiring.next_hops().into_iter().filter(IpAddr::is_ipv6) {
-        // The kernel takes an IPv6 next hop only by a link that `main` has a route to it by.
-        direct_route(hop, link).append_in(&mut batch);
-        batch.tolerating(&[Errno::EXIST]);
-    }
     for address in addresses.iter().filter(|address| is_index(address.link)) {
         let is_link_local =
             matches!(address.net.addr(), IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -354,8 +356,30 @@ fn second_interface(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(), N
     socket.send(batch)
 }
 
+/// Takes an interface of ours out of the pod's rules. Those of the last one that remains go with
+/// it: it needs none.
+pub(crate) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
+    let leaving = net::link(socket, name)?.map(|link| link.index);
+    let links = net::links(socket)?;
+    let remaining = links
+        .iter()
+        .filter(|link| is_index(link.index) && Some(link.index) != leaving);
+    let needed = match &remaining.map(|link| link.index).collect::<Vec<_>>()[..] {
+        [] | [_] => Vec::new(),
+        several => several.to_vec(),
+    };
+    let mut batch = Batch::new();
+    for rule in net::rules(socket)? {
+        if rule.protocol == PROTO_HEADCNI && !needed.contains(&rule.table) {
+            rule.remove_in(&mut batch);
+            batch.tolerating(&[Errno::NOENT]);
+        }
+    }
+    socket.send(batch)
+}
+
 /// What comes from an address looks its way up in the table of its link.
-pub(crate) fn rule(from: IpAddr, table: u32) -> Rule {
+fn rule(from: IpAddr, table: u32) -> Rule {
     Rule {
         from: from.into(),
         table,

@@ -133,6 +133,9 @@ fn the_real_static_plugin_gives_addresses(#[case] gateway: Value) {
     };
     let confs = [conf("10.10.0.5/24"), conf("10.10.0.6/24")];
     let scene = Scene::used(&confs[0]);
+    // A machine has an address, and without a gateway nobody else gives this one any.
+    let address = ["ip", "address", "add", "192.168.7.1/32", "dev", "lo"];
+    scene.node.run(address).unwrap();
     let before = scene.snapshot();
     let (one, first) = scene.attached("one", &confs[0]);
     let (two, second) = scene.attached("two", &confs[1]);

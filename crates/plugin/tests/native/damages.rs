@@ -34,9 +34,9 @@ fn run(scene: &Scene, pod: &Pod, place: Place, line: &str, host_link: &str) {
 }
 
 #[rstest]
-#[case::link_deleted(Host, "ip link del LINK", "LINK")]
+#[case::link_deleted(Host, "ip link del LINK", "no interface")]
 #[case::link_down(Host, "ip link set LINK down", "LINK on the host is down")]
-#[case::pod_link_deleted(InPod, "ip link del eth0", "LINK")]
+#[case::pod_link_deleted(InPod, "ip link del eth0", "no interface")]
 #[case::pod_link_down(InPod, "ip link set eth0 down", "eth0 in the container is down")]
 #[case::pod_link_renamed(
     InPod,
@@ -82,7 +82,7 @@ fn run(scene: &Scene, pod: &Pod, place: Place, line: &str, host_link: &str) {
     "02:00:00:00:00:01"
 )]
 // The kernel then forgets the neighbours of that link.
-#[case::host_mac(Host, "ip link set LINK address 02:00:00:00:00:01", "by LINK")]
+#[case::host_mac(Host, "ip link set LINK address 02:00:00:00:00:01", "LINK")]
 #[case::mtu(InPod, "ip link set eth0 mtu 1400", "MTU 1400 and not 1280")]
 #[case::host_mtu(Host, "ip link set LINK mtu 1300", "MTU 1300")]
 #[case::host_port(Host, "nft flush map inet headcni-ports by_port4", "8080")]

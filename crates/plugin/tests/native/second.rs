@@ -1,6 +1,6 @@
 //! Several interfaces in one pod: each is reached by its own address, and leaves nothing behind.
 
-use lab::{Ignore, Netns, Node, Pod};
+use lab::{EchoServer, Family, Ignore, Netns, Node, Pod};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -217,4 +217,27 @@ fn a_second_interface_that_comes_back_works_again() {
         stage.ask("DEL", &other(), &pod, "net1");
         assert_eq!(traces(&pod), alone);
     }
+}
+
+#[test]
+fn a_port_of_the_second_interface_leads_to_its_address() {
+    let stage = Stage::new();
+    let pod = stage.scene.pod("p");
+    let first = stage.ask("ADD", &dual_stack(), &pod, "eth0").unwrap();
+    let ports = json!([{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }]);
+    let conf = with(other(), "runtimeConfig", json!({ "portMappings": ports }));
+    let second = stage.ask("ADD", &conf, &pod, "net1").unwrap();
+    let _server = EchoServer::start(&pod, Family::V4, 80).unwrap();
+    let host_port = "192.168.7.1:8080".parse().unwrap();
+    stage.outside.call_echo(host_port, "hello").unwrap();
+    let leads_to = format!("tcp . 8080 : {} . 80", ip(&second, 0));
+    assert!(stage.scene.ruleset().contains(&leads_to));
+    let known = with(conf, "prevResult", second);
+    stage.ask("CHECK", &known, &pod, "net1");
+
+    let known_first = with(dual_stack(), "prevResult", first);
+    stage.ask("DEL", &known_first, &pod, "eth0");
+    stage.outside.call_echo(host_port, "still here").unwrap();
+    stage.ask("DEL", &known, &pod, "net1");
+    assert!(!stage.scene.ruleset().contains("8080"));
 }

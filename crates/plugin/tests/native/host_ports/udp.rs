@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lab::{Family, Netns};
+use lab::{Family, Netns, eventually};
 
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,8 +28,11 @@ impl UdpServer {
 
     /// Listens on one address of a place, which it answers from.
     pub(crate) fn bind(place: &impl Netns, address: SocketAddr, name: &str) -> Self {
-        let bound = place.enter(|| UdpSocket::bind(address));
-        let socket = bound.unwrap().unwrap();
+        // A child that another test is about to start may still have an earlier one's socket.
+        let socket = eventually(PATIENCE, "the port is free", || {
+            place.enter(|| UdpSocket::bind(address)).unwrap().ok()
+        });
+        let socket = socket.unwrap();
         socket.set_read_timeout(Some(PAUSE)).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let (end, name) = (Arc::clone(&is_over), name.to_owned());
