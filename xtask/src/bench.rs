@@ -1,16 +1,20 @@
 //! What headcni costs, next to what it replaces: `delegate` is what headcni adds to a delegate,
-//! `ipam` is headcni-ipam against host-local.
+//! `ipam` is headcni-ipam against host-local, `native` is the datapath of our own against the
+//! reference plugins and against the least that the kernel's work costs.
 //!
 //! Whoever is compared takes turns call by call, so that a busy moment of the machine hits all.
 //! A bench runs in network and mount namespaces of its own and leaves nothing behind. State lies
 //! on the disk that cargo builds on, because that is where nodes keep it: a tmpfs would flatter us.
 
+mod burst;
 mod call;
 mod delegate;
 mod ipam;
 mod memory;
+mod native;
 mod sandbox;
 mod table;
+mod turns;
 
 use std::env;
 use std::path::Path;
@@ -29,22 +33,26 @@ const DEFAULT_ITERATIONS: usize = 200;
 enum Part {
     Delegate,
     Ipam,
+    Native,
 }
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Delegate, Self::Ipam];
+    /// In the order of a whole run. `ipam` comes last: ext4 is slow to find an inode for a while
+    /// after the many files that it removes.
+    const ALL: [Self; 3] = [Self::Delegate, Self::Native, Self::Ipam];
 
     fn name(self) -> &'static str {
         match self {
             Self::Delegate => "delegate",
             Self::Ipam => "ipam",
+            Self::Native => "native",
         }
     }
 
     fn parse(name: &str) -> Result<Self> {
         match Self::ALL.into_iter().find(|part| part.name() == name) {
             Some(part) => Ok(part),
-            None => bail!("bench has the parts delegate and ipam, not {name:?}"),
+            None => bail!("bench has the parts delegate, ipam and native, not {name:?}"),
         }
     }
 
@@ -52,6 +60,7 @@ impl Part {
         match self {
             Self::Delegate => delegate::measure(iterations, state),
             Self::Ipam => ipam::measure(iterations, state),
+            Self::Native => native::measure(iterations, state),
         }
     }
 }
@@ -61,6 +70,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if let [flag, part, count, state] = args
         && flag == INSIDE
     {
+        sandbox::end_with_parent()?;
         return Part::parse(part)?.measure(positive(count)?, Path::new(state));
     }
     let (parts, iterations) = parse(args)?;
@@ -68,6 +78,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     // Whoever names other binaries wants those measured.
     if env::var_os("HEADCNI_BIN_DIR").is_none() {
         dist::build()?;
+    }
+    if parts.contains(&Part::Native) {
+        native::build_floor()?;
     }
     let iterations = iterations.to_string();
     parts

@@ -2,14 +2,19 @@
 
 mod debian;
 mod go;
+mod unpack;
 
 use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lab::tools::{GO_MODULES, cache_dir};
+use lab::tools::{GO_MODULES, PODMAN, cache_dir};
 
 use crate::run::say;
+
+const UNFINISHED: &str = "building-";
 
 /// Fetches what is missing; touches neither network nor lock when nothing is.
 pub(crate) fn ensure() -> Result<()> {
@@ -29,6 +34,7 @@ pub(crate) fn ensure() -> Result<()> {
     }
     // Another run may have done the work while this one waited: each step looks again.
     debian::install_missing(start)?;
+    unpack::unpack_missing(start, &PODMAN)?;
     for module in GO_MODULES {
         go::build_missing(start, module)?;
     }
@@ -38,5 +44,26 @@ pub(crate) fn ensure() -> Result<()> {
 
 fn is_complete() -> Result<bool> {
     Ok(GO_MODULES.iter().all(|module| module.missing().is_empty())
+        && PODMAN.missing().is_empty()
         && debian::missing_packages()?.is_empty())
+}
+
+/// Makes an empty directory in the cache, where a step puts together what it renames into place
+/// when it is whole. The caller holds the cache's lock.
+fn fresh_dir(cache: &Path) -> Result<PathBuf> {
+    // Nothing of use is lost with what killed runs left: Go keeps a cache of what it compiled.
+    for entry in fs::read_dir(cache).with_context(|| format!("list {}", cache.display()))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            remove_dir(&entry.path())?;
+        }
+    }
+    // Named after this run: a compiler that outlives a killed one must not write into ours.
+    let fresh = cache.join(format!("{UNFINISHED}{}", process::id()));
+    fs::create_dir(&fresh).with_context(|| format!("make {}", fresh.display()))?;
+    Ok(fresh)
+}
+
+fn remove_dir(dir: &Path) -> Result<()> {
+    fs::remove_dir_all(dir).with_context(|| format!("clear {}", dir.display()))
 }

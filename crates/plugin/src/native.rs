@@ -12,6 +12,7 @@ mod lease;
 mod links;
 mod ports;
 mod settings;
+mod several;
 mod tailscaled;
 mod wiring;
 
@@ -189,7 +190,7 @@ impl<'a> Native<'a> {
             return;
         };
         let outcome = pod.visit(&home, || {
-            kernel::leave(&Socket::route()?, of.ifname.as_str())
+            several::leave(&Socket::route()?, of.ifname.as_str())
         });
         if let Ok(Err(error)) = outcome {
             // A rule for an address that nobody has harms nobody.
@@ -216,7 +217,7 @@ impl<'a> Native<'a> {
     pub(crate) fn status(&self) -> Result<(), Error> {
         let settings = Settings::parse(self.keys(), &cni::CniArgs::default())?;
         self.lease_status()?;
-        self.check_ruleset_can_be()?;
+        Self::check_ruleset_can_be()?;
         match &settings.tailscale_socket {
             Some(socket) if settings.is_status_strict => {
                 tailscaled::check_running(socket, TAILSCALED_PATIENCE)

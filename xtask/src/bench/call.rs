@@ -1,8 +1,9 @@
 //! One call of a CNI plugin, as a runtime makes it, and what it cost.
 
+use std::convert::identity;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,56 +28,86 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Makes the call, and nothing else meanwhile: the processor time of children is the sum of
-    /// all. A plugin that fails is worth no measurement: it ends the run.
+    /// Makes the call and tells what it took.
     pub(super) fn cost(&self, verb: &str) -> Result<Cost> {
-        let used = cpu_of_children()?;
-        let wall = self.wall(verb)?;
-        let cpu = cpu_of_children()?.saturating_sub(used);
-        Ok(Cost { wall, cpu })
+        cost_of(|| self.wall(verb))
     }
 
     /// Makes the call and tells how long it took.
     pub(super) fn wall(&self, verb: &str) -> Result<Duration> {
-        let config = self.config.to_string();
-        let start = Instant::now();
-        let mut child = self.start(verb)?;
-        feed(&mut child, &config);
-        let output = child.wait_with_output()?;
-        let wall = start.elapsed();
-        self.judge(verb, output.status, &output.stdout, &output.stderr)?;
-        Ok(wall)
+        Ok(self.answer(verb, identity)?.0)
+    }
+
+    /// Makes the call, by the command that `wrap` makes of the plugin's. Returns how long it took
+    /// and what the plugin answered.
+    pub(super) fn answer(
+        &self,
+        verb: &str,
+        wrap: impl Fn(Command) -> Command,
+    ) -> Result<(Duration, Value)> {
+        let program = self.program.display();
+        let (wall, stdout) = timed(wrap(self.command(verb)), &self.config.to_string())
+            .with_context(|| format!("{verb} by {program}"))?;
+        let answer: Value = serde_json::from_str(&stdout).unwrap_or_default();
+        // Doing nothing is fast and must not pass for an attachment.
+        let has_address = answer["ips"].as_array().is_some_and(|ips| !ips.is_empty());
+        if verb == "ADD" && !has_address {
+            bail!("ADD by {program} gave no address: {stdout:?}");
+        }
+        Ok((wall, answer))
     }
 
     /// Starts the plugin, which then waits for its configuration.
     pub(super) fn start(&self, verb: &str) -> Result<Child> {
+        start(&mut self.command(verb))
+    }
+
+    fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(self.program);
         command
             .env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", self.container)
             .env("CNI_NETNS", &self.pod.netns)
             .env("CNI_IFNAME", "eth0")
-            .env("CNI_PATH", &self.pod.search)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let program = self.program.display();
-        command.spawn().with_context(|| format!("start {program}"))
+            .env("CNI_PATH", &self.pod.search);
+        command
     }
+}
 
-    /// Fails unless the plugin did what it was asked.
-    fn judge(&self, verb: &str, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<()> {
-        let (program, out) = (self.program.display(), String::from_utf8_lossy(stdout));
-        if !status.success() {
-            let err = String::from_utf8_lossy(stderr);
-            bail!("{verb} by {program}: {status}\n{out}{err}");
-        }
-        // Doing nothing is fast and must not pass for an attachment.
-        if verb == "ADD" && !has_address(stdout) {
-            bail!("ADD by {program} gave no address: {out:?}");
-        }
-        Ok(())
+/// What `work` costs, which tells how long it took. Nothing else may be started meanwhile: the
+/// processor time of children is the sum of all.
+pub(super) fn cost_of(work: impl FnOnce() -> Result<Duration>) -> Result<Cost> {
+    let used = cpu_of_children()?;
+    let wall = work()?;
+    let cpu = cpu_of_children()?.saturating_sub(used);
+    Ok(Cost { wall, cpu })
+}
+
+/// Runs a command to its end; returns how long it took and what it printed. One that fails is
+/// worth no measurement.
+pub(super) fn timed(mut command: Command, input: &str) -> Result<(Duration, String)> {
+    let begin = Instant::now();
+    let mut child = start(&mut command)?;
+    feed(&mut child, input);
+    let output = child.wait_with_output()?;
+    let wall = begin.elapsed();
+    let (out, err) = (output.stdout, output.stderr);
+    let out = String::from_utf8_lossy(&out).into_owned();
+    if !output.status.success() {
+        let err = String::from_utf8_lossy(&err);
+        bail!("{}\n{out}{err}", output.status);
     }
+    Ok((wall, out))
+}
+
+fn start(command: &mut Command) -> Result<Child> {
+    let program = command.get_program().display().to_string();
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {program}"))
 }
 
 /// Gives a plugin its configuration, whole.
@@ -85,11 +116,6 @@ pub(super) fn feed(child: &mut Child, config: &str) {
         // A plugin that dies without reading is judged by its exit status.
         let _ = stdin.write_all(config.as_bytes());
     }
-}
-
-fn has_address(result: &[u8]) -> bool {
-    let result: Value = serde_json::from_slice(result).unwrap_or_default();
-    result["ips"].as_array().is_some_and(|ips| !ips.is_empty())
 }
 
 /// User and system time of all children that have been waited for, and of theirs.

@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 use super::call::Call;
 use super::memory::peak_kib;
 use super::sandbox::Pod;
+use super::turns::order;
 use contestant::{By, Cell, Contestant};
 use leases::Room;
 
@@ -80,15 +81,6 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Who comes when in a round. Whoever follows host-local finds other caches than who follows us,
-/// so everybody follows somebody else each time.
-fn order(round: usize, count: usize) -> impl Iterator<Item = usize> {
-    // Steps that share no divisor with the count, so that each of them visits all.
-    const STEPS: [usize; 8] = [1, 5, 7, 11, 13, 17, 19, 23];
-    let step = STEPS[round % STEPS.len()];
-    (0..count).map(move |nth| (round + nth * step) % count)
-}
-
 /// The most memory that somebody's calls needed, in KiB.
 struct Memory {
     by: By,
@@ -129,19 +121,4 @@ fn take_over(pod: &Pod, state: &Path) -> Result<Takeover> {
     let wall = start.elapsed();
     call.wall("DEL")?;
     Ok(Takeover { wall, peak_kib })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_round_visits_everybody() {
-        let count = CELLS.len() * By::ALL.len();
-        for round in 0..100 {
-            let mut visited: Vec<usize> = order(round, count).collect();
-            visited.sort_unstable();
-            assert_eq!(visited, (0..count).collect::<Vec<_>>(), "round {round}");
-        }
-    }
 }

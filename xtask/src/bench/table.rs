@@ -41,6 +41,23 @@ pub(super) fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
+/// A percentile of the wall time.
+pub(super) fn wall(costs: &[Cost], percent: usize) -> Duration {
+    let times: Vec<Duration> = costs.iter().map(|cost| cost.wall).collect();
+    percentile(&times, percent)
+}
+
+/// The median of the processor time.
+pub(super) fn cpu(costs: &[Cost]) -> Duration {
+    let times: Vec<Duration> = costs.iter().map(|cost| cost.cpu).collect();
+    percentile(&times, 50)
+}
+
+/// How many times one is in the other.
+pub(super) fn ratio(of: Duration, to: Duration) -> f64 {
+    of.as_secs_f64() / to.as_secs_f64().max(f64::EPSILON)
+}
+
 fn line(verb: &str, by: &str, columns: &[String; 6]) -> String {
     format!("| {verb} | {by} | {} |", columns.join(" | "))
 }

@@ -23,7 +23,7 @@ pub(super) fn missing_packages() -> Result<Vec<&'static str>> {
         .args(["--show", "--showformat", "${db:Status-Abbrev} ${Package}\n"])
         .args(DEBIAN_PACKAGES)
         .output()
-        .context("start dpkg-query: tests need Debian 12 or newer, or a system derived from it")?;
+        .context("start dpkg-query: tests need Debian 12, or a system derived from it")?;
     Ok(not_installed(&String::from_utf8_lossy(&listed.stdout)))
 }
 
@@ -52,15 +52,7 @@ pub(super) fn install_missing(start: Instant) -> Result<()> {
             missing.join(" ")
         );
     }
-    // A source of the machine's owner may be broken for good, and nothing of ours come from it.
-    if let Err(error) = run_patiently(start, "apt-get update", || {
-        apt_get(&["update", "--error-on=any"])
-    }) {
-        say(
-            start,
-            &format!("going on with the package lists there are: {error:#}"),
-        );
-    }
+    update_lists(start);
     // Apart from the installation, because hiding systemd may hide its resolver too.
     run_patiently(start, "apt-get download", || {
         let mut command = apt_get(&["install", "--download-only"]);
@@ -94,6 +86,19 @@ pub(super) fn install_missing(start: Instant) -> Result<()> {
     Ok(())
 }
 
+/// Makes apt's lists of packages new, if that can be done.
+pub(super) fn update_lists(start: Instant) {
+    // A source of the machine's owner may be broken for good, and nothing of ours come from it.
+    if let Err(error) = run_patiently(start, "apt-get update", || {
+        apt_get(&["update", "--error-on=any"])
+    }) {
+        say(
+            start,
+            &format!("going on with the package lists there are: {error:#}"),
+        );
+    }
+}
+
 /// A machine with Docker's own containerd would lose it to Debian's, hence `--no-remove`: there
 /// a person decides.
 const OPTIONS: &[&str] = &[
@@ -106,7 +111,8 @@ const OPTIONS: &[&str] = &[
     "-oDPkg::Lock::Timeout=300",
 ];
 
-fn apt_get(args: &[&str]) -> Command {
+/// `apt-get`, asking nothing and saying little.
+pub(super) fn apt_get(args: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command
         .args(OPTIONS)

@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{self, Command};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use lab::tools::{GoModule, cache_dir, program_name};
 
+use super::{fresh_dir, remove_dir};
 use crate::run::{run_patiently, say};
-
-const BUILDING: &str = "building-";
 
 /// Builds the programs of a module that the cache lacks. The caller holds the cache's lock.
 pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
@@ -21,11 +20,7 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
     let what = format!("{} {}", module.name, module.version);
     say(start, &format!("{what}: building {}", missing.join(" ")));
 
-    let (cache, bin) = (cache_dir(), module.bin_dir());
-    // Named after this run: a compiler that outlives a killed one must not write into ours.
-    let fresh = cache.join(format!("{BUILDING}{}", process::id()));
-    clear_leftovers(&cache)?;
-    fs::create_dir(&fresh).with_context(|| format!("make {}", fresh.display()))?;
+    let (fresh, bin) = (fresh_dir(&cache_dir())?, module.bin_dir());
     fs::create_dir_all(&bin).with_context(|| format!("make {}", bin.display()))?;
 
     go_found()?;
@@ -36,19 +31,7 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
         fs::rename(fresh.join(name), bin.join(name))
             .with_context(|| format!("put {name} into {}", bin.display()))?;
     }
-    fs::remove_dir_all(&fresh).with_context(|| format!("clear {}", fresh.display()))
-}
-
-/// Removes what killed runs left. Nothing is lost: Go keeps its own cache of what it compiled.
-fn clear_leftovers(cache: &Path) -> Result<()> {
-    for entry in fs::read_dir(cache).with_context(|| format!("list {}", cache.display()))? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(BUILDING) {
-            let path = entry.path();
-            fs::remove_dir_all(&path).with_context(|| format!("clear {}", path.display()))?;
-        }
-    }
-    Ok(())
+    remove_dir(&fresh)
 }
 
 fn go_found() -> Result<()> {

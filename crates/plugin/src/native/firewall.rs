@@ -81,7 +81,7 @@ impl Native<'_> {
     }
 
     /// Fails if the rules are not there and can't be installed either.
-    pub(super) fn check_ruleset_can_be(&self) -> Result<(), Error> {
+    pub(super) fn check_ruleset_can_be() -> Result<(), Error> {
         let socket = Socket::netfilter().map_err(|error| unavailable(error.to_string()))?;
         let missing = ruleset::missing(&socket).map_err(|error| unavailable(refused(error).msg))?;
         if missing.is_empty() || net::nft::is_installed() {
@@ -143,15 +143,11 @@ fn not_installed(error: &NftError) -> Error {
 
 /// Lets the node forward IPv6 packets.
 fn forward_ipv6() -> io::Result<()> {
-    if sysctl::get("ipv6/conf/all/forwarding")? != one() {
+    if sysctl::get("ipv6/conf/all/forwarding")?.as_deref() != Some("1") {
         keep_router_advertisements()?;
         sysctl::set("ipv6/conf/all/forwarding", "1")?;
     }
     Ok(())
-}
-
-fn one() -> Option<String> {
-    Some("1".to_owned())
 }
 
 fn set_unless(name: &str, value: &str) -> io::Result<()> {
@@ -173,7 +169,7 @@ fn keep_router_advertisements() -> io::Result<()> {
             continue;
         };
         let name = format!("ipv6/conf/{link}/accept_ra");
-        if !link.starts_with("hc") && sysctl::get(&name)? == one() {
+        if !link.starts_with("hc") && sysctl::get(&name)?.as_deref() == Some("1") {
             sysctl::set(&name, "2")?;
         }
     }

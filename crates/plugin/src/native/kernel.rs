@@ -7,21 +7,16 @@ use calllog::CallLog;
 use cni::{Attachment, Error, code};
 use net::{
     Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, Route, RouteKind,
-    Rule, Socket, TABLE_MAIN, Tolerated, VisitError, sysctl,
+    Socket, Tolerated, VisitError, sysctl,
 };
 
 use super::settings::Settings;
-use super::wiring::{Wiring, everything, is_index};
+use super::several;
+use super::wiring::{Wiring, indexes};
 
 /// Whose routes ours are, for everyone who lists them. In the range for local use, and in nobody's
 /// list: `include/uapi/linux/rtnetlink.h`.
 pub(crate) const PROTO_HEADCNI: u8 = 104;
-
-/// Where our rules inside a pod stand, among those for its other interfaces.
-const POD_RULE_PRIORITY: u32 = 5190;
-
-/// The table inside a pod whose only route tells that we have an interface there.
-const MARK_TABLE: u32 = 5190;
 
 /// Every namespace has its `lo` at this place.
 const LO_INDEX: u32 = 1;
@@ -106,7 +101,7 @@ impl Site<'_> {
     fn create(&self, plan: &Blueprint<'_>, pod_socket: &Socket) -> Result<Indexes, Error> {
         let wiring = plan.wiring;
         for attempt in 0..MAX_DRAWS {
-            let (host, pod) = wiring.indexes(plan.to, attempt);
+            let (host, pod) = indexes(plan.to, attempt);
             // A batch of its own: were a number taken, what comes next would change another link.
             let mut batch = Batch::new();
             NewVeth {
@@ -211,7 +206,7 @@ impl Site<'_> {
             Address { link, net }.add_to(&mut batch);
         }
         batch.switch_on(link);
-        mark(link).add_to(&mut batch);
+        several::mark(link).add_to(&mut batch);
         batch.tolerating(&[Errno::EXIST]);
         for address in wiring.ips() {
             add_early_local(address, link, &mut batch);
@@ -237,7 +232,7 @@ impl Site<'_> {
         match socket.send_tolerant(batch)? {
             Tolerated::Nothing => Ok(Place::First),
             Tolerated::Something => {
-                second_interface(socket, wiring, link)?;
+                several::arrange(socket, wiring, link)?;
                 Ok(Place::Second { table: link })
             }
         }
@@ -297,7 +292,7 @@ fn host_batch(plan: &Blueprint<'_>, link: u32) -> Batch {
     batch
 }
 
-fn direct_route(to: IpAddr, link: u32) -> Route {
+pub(super) fn direct_route(to: IpAddr, link: u32) -> Route {
     let kind = RouteKind::Via {
         link,
         gateway: None,
@@ -305,86 +300,10 @@ fn direct_route(to: IpAddr, link: u32) -> Route {
     Route::new(to.into(), kind, PROTO_HEADCNI)
 }
 
-/// A route that leads nowhere: the first interface of ours in a pod has it, and it goes with it.
-fn mark(link: u32) -> Route {
-    let nowhere = IpAddr::from([169, 254, 1, 1]);
-    Route {
-        table: MARK_TABLE,
-        ..direct_route(nowhere, link)
-    }
-}
-
 fn add_early_local(address: IpAddr, link: u32, batch: &mut Batch) {
     if let IpAddr::V6(address) = address {
         Route::early_local(address, link, PROTO_HEADCNI).add_to(batch);
         batch.tolerating(&[Errno::EXIST]);
-    }
-}
-
-/// Sees to it that what comes from an address leaves by its interface, where a pod has several:
-/// the node drops it anywhere else.
-///
-/// Each of our interfaces has a table of its own for that, which has the number of its link.
-fn second_interface(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(), NetError> {
-    let addresses = net::addresses(socket)?;
-    let neighbours = net::permanent_neighbours(socket)?;
-    let mut batch = Batch::new();
-    for address in addresses.iter().filter(|address| is_index(address.link)) {
-        let is_link_local =
-            matches!(address.net.addr(), IpAddr::V6(ip) if ip.is_unicast_link_local());
-        if !is_link_local {
-            rule(address.net.addr(), address.link).add_to(&mut batch);
-            batch.tolerating(&[Errno::EXIST]);
-        }
-    }
-    for hop in neighbours.iter().filter(|known| is_index(known.link)) {
-        let kind = RouteKind::Via {
-            link: hop.link,
-            gateway: Some(hop.address),
-        };
-        let mut default = Route::new(everything(hop.address), kind, PROTO_HEADCNI);
-        default.table = hop.link;
-        default.replace_in(&mut batch);
-    }
-    for route in &wiring.routes {
-        let mut route = route.to_kernel(link, PROTO_HEADCNI);
-        if route.table == TABLE_MAIN {
-            route.table = link;
-            route.replace_in(&mut batch);
-        }
-    }
-    socket.send(batch)
-}
-
-/// Takes an interface of ours out of the pod's rules. Those of the last one that remains go with
-/// it: it needs none.
-pub(crate) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
-    let leaving = net::link(socket, name)?.map(|link| link.index);
-    let links = net::links(socket)?;
-    let remaining = links
-        .iter()
-        .filter(|link| is_index(link.index) && Some(link.index) != leaving);
-    let needed = match &remaining.map(|link| link.index).collect::<Vec<_>>()[..] {
-        [] | [_] => Vec::new(),
-        several => several.to_vec(),
-    };
-    let mut batch = Batch::new();
-    for rule in net::rules(socket)? {
-        if rule.protocol == PROTO_HEADCNI && !needed.contains(&rule.table) {
-            rule.remove_in(&mut batch);
-            batch.tolerating(&[Errno::NOENT]);
-        }
-    }
-    socket.send(batch)
-}
-
-/// What comes from an address looks its way up in the table of its link.
-fn rule(from: IpAddr, table: u32) -> Rule {
-    Rule {
-        from: from.into(),
-        table,
-        priority: POD_RULE_PRIORITY,
-        protocol: PROTO_HEADCNI,
     }
 }
 

@@ -161,6 +161,7 @@ fn local_addresses(excluded: &[IpNet]) -> Result<Vec<IpAddr>, Error> {
     Ok(addresses.filter(is_reached).collect())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
 fn not_published(error: HostPortError) -> Error {
     let code = match &error {
         // The pod that has it may be on its way out.

@@ -96,7 +96,6 @@ impl Wiring {
                 wrong.net
             )));
         }
-        let hash = hash_of(to);
         let stated_routes = if leased.routes.is_empty() {
             default_routes(&addresses)
         } else {
@@ -114,7 +113,7 @@ impl Wiring {
         Ok(Self {
             host_name: host_name(to),
             pod_name: to.ifname.to_string(),
-            host_mac: Mac::local(six_of(hash.rotate_left(16))),
+            host_mac: host_mac(to),
             pod_mac: settings.mac.unwrap_or_else(|| mac_of(first.ip())),
             mtu_bytes: settings.mtu_bytes,
             routes: routes.collect(),
@@ -150,14 +149,6 @@ impl Wiring {
 
     pub(crate) fn ips(&self) -> Vec<IpAddr> {
         self.addresses.iter().map(PodAddress::ip).collect()
-    }
-
-    /// Interface numbers for the `attempt`th try, on the host and in the pod.
-    pub(crate) fn indexes(&self, to: &Attachment, attempt: u32) -> (u32, u32) {
-        let hash = hash_of(to).rotate_left(attempt * 7);
-        let [a, b, c, d, ..] = hash.to_be_bytes();
-        let host = FIRST_INDEX | (u32::from_be_bytes([a, b, c, d]) >> 5);
-        (host, host + FIRST_INDEX)
     }
 
     /// The answer to the runtime.
@@ -202,6 +193,14 @@ impl Wiring {
     }
 }
 
+/// Interface numbers for the `attempt`th try, on the host and in the pod.
+pub(crate) fn indexes(of: &Attachment, attempt: u32) -> (u32, u32) {
+    let hash = hash_of(of).rotate_left(attempt * 7);
+    let [a, b, c, d, ..] = hash.to_be_bytes();
+    let host = FIRST_INDEX | (u32::from_be_bytes([a, b, c, d]) >> 5);
+    (host, host + FIRST_INDEX)
+}
+
 /// Whether a number can be one of our links inside a pod.
 pub(crate) fn is_index(number: u32) -> bool {
     number >= FIRST_INDEX
@@ -224,6 +223,12 @@ fn hash_of(attachment: &Attachment) -> u64 {
     (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// A hardware address that follows from the link's name, more or less.
+fn host_mac(of: &Attachment) -> Mac {
+    let [_, _, octets @ ..] = hash_of(of).to_be_bytes();
+    Mac::local(octets)
+}
+
 /// A hardware address that follows from the pod's address: when an address is used again, what
 /// others remember of it stays true.
 fn mac_of(address: IpAddr) -> Mac {
@@ -238,11 +243,6 @@ fn mac_of(address: IpAddr) -> Mac {
         }
     };
     Mac::local([0x0a, 0x58, a, b, c, d])
-}
-
-fn six_of(hash: u64) -> [u8; 6] {
-    let [a, b, c, d, e, f, ..] = hash.to_be_bytes();
-    [a, b, c, d, e, f]
 }
 
 /// A default route per family.

@@ -1,31 +1,17 @@
-//! Many calls at once, as when a node comes back and all its pods start.
+//! Fifty calls at once on one store.
 
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 
 use super::contestant::{By, Contestant};
 use super::leases::Room;
-use crate::bench::call::cpu_of_children;
+use crate::bench::burst::{AT_ONCE, Burst, burst, rate};
 use crate::bench::sandbox::Pod;
 use crate::bench::table::{millis, percentile};
 
-const AT_ONCE: u32 = 50;
-
 /// Sizes of store at which host-local gets through a burst in reasonable time.
 const LEASES: [u32; 2] = [0, 1_000];
-
-/// What a burst took.
-struct Burst {
-    /// From the first start to the last end.
-    wall: Duration,
-    /// All calls together.
-    cpu: Duration,
-    /// Each call.
-    calls: Vec<Duration>,
-}
 
 /// As many calls as alone, in bursts; by host-local and by us in turn.
 pub(super) fn measure(all: &[Contestant], pod: &Pod, iterations: usize) -> Result<String> {
@@ -44,8 +30,9 @@ pub(super) fn measure(all: &[Contestant], pod: &Pod, iterations: usize) -> Resul
         let mut bursts: Vec<[Vec<Burst>; 2]> = compared.iter().map(|_| [vec![], vec![]]).collect();
         for _ in 0..rounds {
             for (who, [add, del]) in compared.iter().zip(&mut bursts) {
-                add.push(burst(who, pod, "ADD")?);
-                del.push(burst(who, pod, "DEL")?);
+                let call = |nth, verb| who.call(pod, &format!("burst-{nth}")).wall(verb);
+                add.push(burst(|nth| call(nth, "ADD"))?);
+                del.push(burst(|nth| call(nth, "DEL"))?);
             }
         }
         for (index, verb) in ["ADD", "DEL"].into_iter().enumerate() {
@@ -60,52 +47,9 @@ pub(super) fn measure(all: &[Contestant], pod: &Pod, iterations: usize) -> Resul
     Ok(lines.join("\n"))
 }
 
-fn burst(who: &Contestant, pod: &Pod, verb: &str) -> Result<Burst> {
-    let ready = Barrier::new(AT_ONCE as usize);
-    let used = cpu_of_children()?;
-    let spans = thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE)
-            .map(|nth| {
-                let ready = &ready;
-                scope.spawn(move || {
-                    let container = format!("burst-{nth}");
-                    ready.wait();
-                    let start = Instant::now();
-                    let wall = who.call(pod, &container).wall(verb)?;
-                    anyhow::Ok((start, Instant::now(), wall))
-                })
-            })
-            .collect();
-        let joined = threads.into_iter().map(|thread| {
-            thread
-                .join()
-                .map_err(|_| anyhow!("a calling thread panicked"))?
-        });
-        joined.collect::<Result<Vec<_>>>()
-    })?;
-    let cpu = cpu_of_children()?.saturating_sub(used);
-    // By the callers' own clocks: whoever waits for them may wake up late.
-    let first = spans.iter().map(|(start, _, _)| *start).min();
-    let last = spans.iter().map(|(_, end, _)| *end).max();
-    let (Some(first), Some(last)) = (first, last) else {
-        bail!("a burst of no calls");
-    };
-    Ok(Burst {
-        wall: last - first,
-        cpu,
-        calls: spans.into_iter().map(|(_, _, wall)| wall).collect(),
-    })
-}
-
-/// Calls per second of the median burst.
-fn rate(bursts: &[Burst]) -> f64 {
-    let walls: Vec<Duration> = bursts.iter().map(|burst| burst.wall).collect();
-    f64::from(AT_ONCE) / percentile(&walls, 50).as_secs_f64()
-}
-
 fn row(bursts: &[Burst], base: f64) -> String {
     let calls: Vec<Duration> = bursts.iter().flat_map(|b| b.calls.clone()).collect();
-    let each: Vec<Duration> = bursts.iter().map(|b| b.cpu / AT_ONCE).collect();
+    let each: Vec<Duration> = bursts.iter().map(|b| b.cpu).collect();
     let rate = rate(bursts);
     format!(
         "{rate:.0} | {:.1} | {} | {} | {}",

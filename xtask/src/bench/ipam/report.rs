@@ -6,26 +6,12 @@ use super::contestant::{By, Cell, Contestant};
 use super::leases::Room;
 use super::{MANY, Memory, NONE, Takeover, ample};
 use crate::bench::call::Cost;
-use crate::bench::table::{millis, percentile};
+use crate::bench::table::{cpu, millis, ratio, wall};
 
 const MAX_KIB: u64 = 8 * 1024;
 
 type CostsOf = fn(&Contestant) -> &[Cost];
 const VERBS: [(&str, CostsOf); 2] = [("ADD", |who| &who.add), ("DEL", |who| &who.del)];
-
-fn wall(costs: &[Cost], percent: usize) -> Duration {
-    let times: Vec<Duration> = costs.iter().map(|cost| cost.wall).collect();
-    percentile(&times, percent)
-}
-
-fn cpu(costs: &[Cost]) -> Duration {
-    let times: Vec<Duration> = costs.iter().map(|cost| cost.cpu).collect();
-    percentile(&times, 50)
-}
-
-fn ratio(of: Duration, to: Duration) -> f64 {
-    of.as_secs_f64() / to.as_secs_f64().max(f64::EPSILON)
-}
 
 fn find(all: &[Contestant], cell: Cell, by: By) -> Option<&Contestant> {
     all.iter().find(|who| who.cell == cell && who.by == by)

@@ -69,6 +69,7 @@ fn flows(scene: &Scene) -> Vec<String> {
             lasting.collect::<Vec<_>>().join(" ")
         }));
     }
+    flows.sort();
     flows
 }
 
