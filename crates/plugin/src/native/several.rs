@@ -62,16 +62,23 @@ pub(super) fn arrange(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(),
 }
 
 /// Takes an interface of ours out of the pod's rules. Those of the last one that remains go with
-/// it: it needs none.
+/// it if it needs none: it is the first one, whose routes are in table `main`.
 pub(super) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
     let leaving = net::link(socket, name)?.map(|link| link.index);
-    let links = net::links(socket)?;
-    let remaining = links
-        .iter()
-        .filter(|link| is_index(link.index) && Some(link.index) != leaving);
-    let needed = match &remaining.map(|link| link.index).collect::<Vec<_>>()[..] {
-        [] | [_] => Vec::new(),
-        several => several.to_vec(),
+    let links = net::links(socket)?.into_iter().map(|link| link.index);
+    let remaining: Vec<u32> = links
+        .filter(|link| is_index(*link) && Some(*link) != leaving)
+        .collect();
+    let routes = net::routes(socket)?;
+    let is_first = |wanted: u32| {
+        routes.iter().any(|route| {
+            let is_by_link = matches!(route.kind, RouteKind::Via { link, .. } if link == wanted);
+            route.table == MARK_TABLE && is_by_link
+        })
+    };
+    let needed = match remaining[..] {
+        [last] if is_first(last) => Vec::new(),
+        _ => remaining,
     };
     let mut batch = Batch::new();
     for rule in net::rules(socket)? {

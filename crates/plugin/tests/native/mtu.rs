@@ -1,1 +1,166 @@
-//!
+//! Packets that are as large as the links are, and larger ones.
+
+use std::net::IpAddr;
+
+use lab::{Netns, Node};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::scene::{NETWORK, Scene, dual_stack, host_link, ip, with};
+use crate::talk::{carries, connect};
+use crate::world::{UPLINK, WORLD, world};
+
+/// What comes before the payload of a ping, per family.
+const HEADS: [u32; 2] = [28, 48];
+const BOTH: [usize; 2] = [0, 1];
+
+/// Pings once with a packet of this size, which nobody may cut; what ping says.
+fn ping(place: &impl Netns, to: &str, packet_bytes: u32, family: usize) -> Result<(), String> {
+    let payload = (packet_bytes - HEADS[family]).to_string();
+    let line = [
+        "ping", "-n", "-c", "1", "-W", "5", "-M", "do", "-s", &payload, to,
+    ];
+    let said = place.attempt(line).unwrap();
+    if said.status.success() {
+        Ok(())
+    } else {
+        Err(said.stdout + &said.stderr)
+    }
+}
+
+/// A world behind a wire of the node with this MTU.
+fn narrow_world(scene: &Scene, mtu_bytes: u32) -> Node {
+    let world = world(scene);
+    let mtu_bytes = mtu_bytes.to_string();
+    for place in [&scene.node, &world] {
+        let line = ["ip", "link", "set", UPLINK, "mtu", &mtu_bytes];
+        place.run(line).unwrap();
+    }
+    world
+}
+
+/// The MTU of both ends of a pod's link, which its result must have, too.
+fn mtu(scene: &Scene, pod: &impl Netns, result: &Value) -> u64 {
+    let host = scene.node.link(&host_link(result)).unwrap().unwrap();
+    let pod = pod.link("eth0").unwrap().unwrap();
+    let ends = [host["mtu"].as_u64(), pod["mtu"].as_u64()];
+    let stated = [0, 1].map(|index| result["interfaces"][index]["mtu"].as_u64());
+    assert_eq!(ends, stated);
+    assert_eq!(ends[0], ends[1]);
+    ends[0].unwrap()
+}
+
+#[rstest]
+#[case::unsaid(dual_stack(), 1280)]
+#[case::said(with(dual_stack(), "mtu", 1400.into()), 1400)]
+#[case::large(with(dual_stack(), "mtu", 9000.into()), 9000)]
+fn a_packet_of_the_links_size_passes_everywhere_and_a_larger_one_nowhere(
+    #[case] conf: Value,
+    #[case] expected: u32,
+) {
+    let scene = Scene::new();
+    let (one, first) = scene.attached("one", &conf);
+    let (_two, second) = scene.attached("two", &conf);
+    assert_eq!(mtu(&scene, &one, &first), u64::from(expected));
+    for family in BOTH {
+        let (first, second) = (ip(&first, family), ip(&second, family));
+        let gateway = ["10.9.0.1", "fd00:9::1"][family];
+        for to in [second.as_str(), gateway] {
+            ping(&one, to, expected, family).unwrap();
+            let refused = ping(&one, to, expected + 1, family).unwrap_err();
+            let reason = format!("mtu: {expected}");
+            assert!(
+                refused.replace("mtu=", "mtu: ").contains(&reason),
+                "{refused}"
+            );
+        }
+        ping(&scene.node, &first, expected, family).unwrap();
+        ping(&scene.node, &first, expected + 1, family).unwrap_err();
+    }
+}
+
+#[test]
+fn the_mesh_s_mtu_is_taken_from_the_node_s_subnet_file() {
+    let scene = Scene::new();
+    let file = "HEADCNI_NETWORK=10.244.0.0/16\nHEADCNI_SUBNET=10.244.1.0/24\nHEADCNI_MTU=1380\n\
+                HEADCNI_IPMASQ=true\n";
+    scene.node.write("/run/headcni/subnet.env", file).unwrap();
+    let conf = json!({ "cniVersion": "1.1.0", "name": NETWORK, "type": "headcni" });
+    let (pod, result) = scene.attached("one", &conf);
+    assert_eq!(mtu(&scene, &pod, &result), 1380);
+    ping(&pod, "10.244.1.1", 1380, 0).unwrap();
+    // What the configuration says comes first.
+    let (pod, result) = scene.attached("two", &with(conf, "mtu", 1300.into()));
+    assert_eq!(mtu(&scene, &pod, &result), 1300);
+}
+
+#[test]
+fn a_packet_that_is_cut_arrives_whole() {
+    let scene = Scene::new();
+    let (one, _) = scene.attached("one", &dual_stack());
+    let (_two, second) = scene.attached("two", &dual_stack());
+    for family in BOTH {
+        let to = ip(&second, family);
+        let line = [
+            "ping", "-n", "-c", "1", "-W", "5", "-M", "dont", "-s", "5000", &to,
+        ];
+        one.run(line).unwrap();
+    }
+}
+
+#[test]
+fn a_pod_is_told_when_its_packet_is_too_large_for_what_comes_later() {
+    let scene = Scene::new();
+    let _world = narrow_world(&scene, 1400);
+    let (pod, _) = scene.attached("one", &with(dual_stack(), "mtu", 1500.into()));
+    let (_small, second) = scene.attached("two", &with(dual_stack(), "mtu", 1300.into()));
+    for family in BOTH {
+        for (to, limit) in [
+            (WORLD[family].to_owned(), 1400),
+            (ip(&second, family), 1300),
+        ] {
+            let told = ping(&pod, &to, limit + 1, family).unwrap_err();
+            let told = told.replace("mtu = ", "mtu=");
+            assert!(told.contains(&format!("mtu={limit}")), "{told}");
+            ping(&pod, &to, limit, family).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_world_is_told_when_its_packet_is_too_large_for_a_pod() {
+    let scene = Scene::new();
+    let world = world(&scene);
+    let (_pod, result) = scene.attached("one", &dual_stack());
+    for family in BOTH {
+        let to = ip(&result, family);
+        let told = ping(&world, &to, 1400, family).unwrap_err();
+        let told = told.replace("mtu = ", "mtu=");
+        assert!(told.contains("mtu=1280"), "{told}");
+        ping(&world, &to, 1280, family).unwrap();
+    }
+}
+
+#[rstest]
+#[case::small_pod(1280, 1500)]
+#[case::small_wire(1500, 1300)]
+fn much_data_passes_both_ways(#[case] pod_mtu: u32, #[case] wire_mtu: u32) {
+    const BYTES: usize = 1 << 20;
+    let scene = Scene::new();
+    let world = narrow_world(&scene, wire_mtu);
+    let conf = with(dual_stack(), "mtu", pod_mtu.into());
+    let (one, first) = scene.attached("one", &conf);
+    let (two, second) = scene.attached("two", &dual_stack());
+    let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+    for family in BOTH {
+        let pairs = [
+            connect(&one, &world, address(WORLD[family])),
+            connect(&one, &two, address(&ip(&second, family))),
+            connect(&scene.node, &one, address(&ip(&first, family))),
+        ];
+        for (mut calling, mut called) in pairs {
+            assert!(carries(&mut calling, &mut called, BYTES));
+            assert!(carries(&mut called, &mut calling, BYTES));
+        }
+    }
+}
