@@ -88,6 +88,7 @@ fn chain(
                 "headscale_url",
                 "hostport_localhost",
                 "pod_cidr",
+                "policy_fail_mode",
                 "service_cidr",
                 "status_strict",
                 "tailscale_socket",

@@ -1,9 +1,9 @@
 //! The record of an attachment: what an ADD has begun, so that it can be undone.
 //!
-//! In `<dataDir>/<network>/` there are two files per attachment. `….json` is the record: a line
-//! is added with every step, and the last whole one counts. `….lock` is held by whoever works on
-//! the attachment *and by every program that it executes*: when an ADD is killed, its delegates
-//! run on, and the DEL that follows waits for them instead of missing what they make.
+//! In `<dataDir>/<network>/` there is one file per attachment. A line is added with every step, and
+//! the last whole one counts. It is locked by whoever works on the attachment *and by every program
+//! that it executes*: when an ADD is killed, its delegates run on, and the DEL that follows waits
+//! for them instead of missing what they make.
 //!
 //! Lines are added because replacing a file makes ext4 write it to disk at once. Nothing is synced:
 //! namespaces don't outlive the kernel, and a record that a power failure tore counts as none.
@@ -11,7 +11,7 @@
 mod files;
 mod record;
 
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use cni::{Attachment, CniArgs, ContainerId, Error, IfName, NetworkName, code};
 
-use files::Purpose;
+use files::{Origin, Purpose};
 use record::last_whole_line;
 pub(crate) use record::{Progress, Record, RecordedStep, boot_id};
 
@@ -128,7 +128,7 @@ impl Store {
 
     /// What is on record about an attachment that somebody else may be working on.
     pub(crate) fn peek(&self, of: &Attachment) -> Option<Record> {
-        last_whole_line(&read(&self.base(of).with_added_extension("json")).ok()?)
+        last_whole_line(&read(&self.path(of)).ok()?)
     }
 
     /// Fails if an ADD could not record what it does.
@@ -138,8 +138,8 @@ impl Store {
             .join(format!(".probe-{}", std::process::id()));
         let written = self
             .create_directories()
-            .and_then(|()| files::open(&probe, Purpose::NewRecord))
-            .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
+            .and_then(|()| files::open_or_create(&probe))
+            .and_then(|(mut file, _)| file.write_all(b"can an ADD be recorded here?"));
         let removed = fs::remove_file(&probe);
         // Fails if it is in use, as it should.
         let _ = fs::remove_dir(&self.network_dir);
@@ -158,9 +158,9 @@ impl Store {
     }
 
     /// No container id has an `@`, so that the first one ends it.
-    fn base(&self, of: &Attachment) -> PathBuf {
+    fn path(&self, of: &Attachment) -> PathBuf {
         self.network_dir
-            .join(format!("{}@{}", of.container, of.ifname))
+            .join(format!("{}@{}.json", of.container, of.ifname))
     }
 
     fn hold(
@@ -169,16 +169,15 @@ impl Store {
         wait: Duration,
         mode: Lock,
     ) -> Result<Option<Held>, StateError> {
-        let base = self.base(of);
-        let path = base.with_added_extension("lock");
+        let path = self.path(of);
         let deadline = Instant::now() + wait;
         loop {
             let opened = match mode {
-                Lock::Create => files::open(&path, Purpose::Lock),
-                Lock::Open => files::open(&path, Purpose::ExistingLock),
+                Lock::Create => files::open_or_create(&path),
+                Lock::Open => files::open(&path, Purpose::Look).map(|file| (file, Origin::Found)),
             };
-            let file = match (opened, mode) {
-                (Ok(file), _) => file,
+            let (file, origin) = match (opened, mode) {
+                (Ok(opened), _) => opened,
                 (Err(error), Lock::Open) if cannot_exist(&error) => return Ok(None),
                 // Nobody was here before, or another call has just removed the empty directory.
                 (Err(error), Lock::Create)
@@ -188,18 +187,26 @@ impl Store {
                         .map_err(io_error("create directory", &self.network_dir))?;
                     continue;
                 }
+                // A link, a pipe: nobody but us has any business here.
+                (Err(error), Lock::Create) if files::is_something_else(&path) => {
+                    fs::remove_file(&path).map_err(|_| io_error("open", &path)(error))?;
+                    continue;
+                }
                 (Err(error), _) => return Err(io_error("open", &path)(error)),
             };
             match file.try_lock() {
-                // Whoever held it before may have removed it.
-                Ok(()) if is_still_there(&file, &path) => {
-                    return Ok(Some(Held {
-                        base,
-                        lock: file,
-                        record: OnceCell::new(),
-                    }));
+                Ok(()) => {
+                    // Whoever held it before may have removed it.
+                    if let Some(length) = files::length_if_there(&file, &path) {
+                        return Ok(Some(Held {
+                            path,
+                            file,
+                            origin,
+                            length,
+                            is_begun: Cell::new(false),
+                        }));
+                    }
                 }
-                Ok(()) => {}
                 Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                     return Err(StateError::Busy {
@@ -249,72 +256,61 @@ enum Lock {
 /// An attachment that nobody else works on, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Held {
-    base: PathBuf,
-    lock: File,
-    /// The record, once something was written to it.
-    record: OnceCell<File>,
+    path: PathBuf,
+    file: File,
+    origin: Origin,
+    /// How long the record was when we came.
+    length: u64,
+    /// Whether we have written to it.
+    is_begun: Cell<bool>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // For everyone who has inherited it: a plugin may leave a process behind for good. When we
         // are killed this isn't done, and the lock stays with those who still work.
-        let _ = self.lock.unlock();
+        let _ = self.file.unlock();
     }
 }
 
 impl Held {
-    fn file(&self, extension: &str) -> PathBuf {
-        self.base.with_added_extension(extension)
-    }
-
     /// What is on record, if anything.
     pub(crate) fn load(&self) -> Result<Option<Record>, StateError> {
-        let path = self.file("json");
-        match read(&path) {
-            Ok(bytes) => last_whole_line(&bytes)
-                .map(Some)
-                .ok_or(StateError::Damaged { path }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(_) if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) => {
-                Err(StateError::Damaged { path })
-            }
-            Err(error) => Err(io_error("read", &path)(error)),
+        let is_untouched = self.length == 0 && !self.is_begun.get();
+        if is_untouched && self.origin == Origin::Made {
+            return Ok(None);
         }
+        let bytes = read(&self.path).map_err(io_error("read", &self.path))?;
+        let damaged = || StateError::Damaged {
+            path: self.path.clone(),
+        };
+        last_whole_line(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Adds the newest state to the record.
+    /// Adds the newest state to the record, which is begun anew by our first line.
     pub(crate) fn save(&self, record: &Record) -> Result<(), StateError> {
-        let path = self.file("json");
         let mut line = serde_json::to_vec(record).unwrap_or_default();
         line.push(b'\n');
-        self.open_record(&path)
-            .and_then(|mut file| file.write_all(&line))
-            .map_err(io_error("write the record", &path))
-    }
-
-    /// The record's file, which is begun anew by the first line that is written.
-    fn open_record(&self, path: &Path) -> io::Result<&File> {
-        if let Some(file) = self.record.get() {
-            return Ok(file);
-        }
-        let file = files::open(path, Purpose::NewRecord)?;
-        Ok(self.record.get_or_init(|| file))
+        let is_first = !self.is_begun.replace(true);
+        let emptied = if is_first && self.length > 0 {
+            self.file.set_len(0)
+        } else {
+            Ok(())
+        };
+        emptied
+            .and_then(|()| (&self.file).write_all(&line))
+            .map_err(io_error("write the record", &self.path))
     }
 
     /// Forgets the attachment.
     pub(crate) fn remove(self) -> Result<(), StateError> {
-        // The lock goes last: as long as it is there, a garbage collection finds the rest.
-        for extension in ["json", "lock"] {
-            let path = self.file(extension);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(io_error("remove", &path)(error));
-                }
-                _ => {}
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(io_error("remove", &self.path)(error));
             }
+            _ => {}
         }
-        if let Some(directory) = self.base.parent() {
+        if let Some(directory) = self.path.parent() {
             // Fails if other attachments are in it, as it should.
             let _ = fs::remove_dir(directory);
         }
@@ -335,7 +331,7 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    files::open(path, Purpose::Record)?.read_to_end(&mut bytes)?;
+    files::open(path, Purpose::Read)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -343,19 +339,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn cannot_exist(error: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
-}
-
-/// Whether nobody has removed the file since it was opened.
-#[cfg(unix)]
-fn is_still_there(file: &File, _path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-
-    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
-}
-
-#[cfg(not(unix))]
-fn is_still_there(_file: &File, path: &Path) -> bool {
-    path.exists()
 }
 
 #[cfg(test)]

@@ -87,8 +87,10 @@ impl Run<'_> {
         };
         match self.run_steps(&plan, &held, &mut record, to) {
             Ok(result) => {
-                // The process ends in a moment, and its locks and files with it.
-                std::mem::forget(held);
+                if plan.steps.iter().all(|step| executed(step).is_none()) {
+                    // The process ends in a moment, and its lock with it: nobody else has it.
+                    std::mem::forget(held);
+                }
                 Ok(result)
             }
             Err(error) if is_untouched(&error, &record) => match held.remove() {
@@ -310,11 +312,7 @@ impl Run<'_> {
 
     /// Fails unless everything that a step executes is there.
     fn find_programs(&self, step: &Step) -> Result<(), Error> {
-        let executed = match step.kind.as_str() {
-            OWN_TYPE => Native::executed_ipam(&step.conf),
-            _ => Some(step.kind.clone()),
-        };
-        match executed {
+        match executed(step) {
             None => Ok(()),
             Some(kind) => self
                 .delegate(&kind)
@@ -406,6 +404,14 @@ pub(crate) fn into_members(plan: Plan) -> Vec<Member> {
             conf: step.conf,
         })
         .collect()
+}
+
+/// The program that a step executes, if it does.
+fn executed(step: &Step) -> Option<PluginType> {
+    match step.kind.as_str() {
+        OWN_TYPE => Native::executed_ipam(&step.conf),
+        _ => Some(step.kind.clone()),
+    }
 }
 
 /// Whether a failed ADD has found what it was to make, and left it alone. Undoing it would harm

@@ -184,7 +184,7 @@ fn a_removal_never_hits_what_came_after_it_looked() {
     let (node, socket) = node_with_tables();
     let (old, new) = (port(None, 80, "10.244.1.10"), port(None, 80, "10.244.1.11"));
     // The longer it takes to look, the more often somebody else is faster.
-    let others: Vec<HostPort> = (1000..2000)
+    let others: Vec<HostPort> = (1000..1200)
         .map(|number| port(Some("192.0.2.1"), number, "10.244.1.12"))
         .collect();
     add(&socket, &others).unwrap();
@@ -205,7 +205,7 @@ fn a_removal_never_hits_what_came_after_it_looked() {
                 }
             });
         }
-        for _ in 0..300 {
+        for _ in 0..100 {
             add(&socket, &[old]).unwrap();
             while is_published() {}
             add(&socket, &[new]).unwrap();

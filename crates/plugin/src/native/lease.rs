@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cni::{
     Attachment, Delegate, DelegateError, Error, Keys, NetResult, PluginType, ValidAttachment, Verb,
+    code,
 };
 
 use super::Native;
@@ -52,7 +53,7 @@ impl Native<'_> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..MAX_TRIES {
             match self.ask(&plugin, to) {
-                Err(error @ (DelegateError::Failed { .. } | DelegateError::Broken { .. })) => {
+                Err(error) if is_passing(&error) => {
                     self.log
                         .warn(format!("{}: trying again", error.into_error().msg));
                 }
@@ -126,5 +127,17 @@ impl Native<'_> {
                 plugin.call(verb, self.call.conf.keys(), of)
             })
             .map_err(DelegateError::into_error)
+    }
+}
+
+/// Whether a plugin that failed could do better the next time.
+fn is_passing(error: &DelegateError) -> bool {
+    match error {
+        // What it was told is wrong, and stays so.
+        DelegateError::Failed { error, .. } => {
+            !matches!(error.code, code::INVALID_ENVIRONMENT | code::INVALID_CONFIG)
+        }
+        DelegateError::Broken { .. } => true,
+        _ => false,
     }
 }

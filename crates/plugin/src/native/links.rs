@@ -11,9 +11,6 @@ use net::{Batch, Link, Socket};
 
 use super::kernel::refused;
 
-/// Links on their way out are in this group, so that they can go all at once.
-const DOOMED_GROUP: u32 = net::ruleset::LINK_GROUP + 1;
-
 /// What is written on an attachment's link.
 pub(crate) fn alias(network: &NetworkName, of: &Attachment) -> String {
     format!("headcni {network} {} {}", of.container, of.ifname)
@@ -49,10 +46,10 @@ pub(crate) fn delete_all_but(
     // One by one they take 23 ms each; as a group, hardly longer than one.
     let mut batch = Batch::new();
     for link in &doomed {
-        net::move_to_group(&mut batch, link.index, DOOMED_GROUP);
+        net::move_to_group(&mut batch, link.index, net::ruleset::DOOMED_GROUP);
     }
     socket.send(batch).map_err(refused)?;
-    net::delete_group(&socket, DOOMED_GROUP).map_err(refused)
+    net::delete_group(&socket, net::ruleset::DOOMED_GROUP).map_err(refused)
 }
 
 /// The container and interface that a link of ours is for, if it is of this network.

@@ -62,7 +62,7 @@ pub(super) fn arrange(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(),
 }
 
 /// Takes an interface of ours out of the pod's rules. Those of the last one that remains go with
-/// it if it needs none: it is the first one, whose routes are in table `main`.
+/// it, unless it needs them: table `main` may not have all of its routes.
 pub(super) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
     let leaving = net::link(socket, name)?.map(|link| link.index);
     let links = net::links(socket)?.into_iter().map(|link| link.index);
@@ -70,14 +70,19 @@ pub(super) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
         .filter(|link| is_index(*link) && Some(*link) != leaving)
         .collect();
     let routes = net::routes(socket)?;
-    let is_first = |wanted: u32| {
+    let is_in_main = |own: &Route| {
         routes.iter().any(|route| {
-            let is_by_link = matches!(route.kind, RouteKind::Via { link, .. } if link == wanted);
-            route.table == MARK_TABLE && is_by_link
+            route.table == TABLE_MAIN && (route.dst, route.kind) == (own.dst, own.kind)
         })
     };
+    let needs_no_table = |link: u32| {
+        routes
+            .iter()
+            .filter(|route| route.table == link)
+            .all(is_in_main)
+    };
     let needed = match remaining[..] {
-        [last] if is_first(last) => Vec::new(),
+        [last] if needs_no_table(last) => Vec::new(),
         _ => remaining,
     };
     let mut batch = Batch::new();

@@ -7,28 +7,47 @@ use std::path::Path;
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To be locked; made if need be. Programs that we execute inherit it, and hold the lock
-    /// with us.
-    Lock,
-    /// As [`Purpose::Lock`], but only if it is there.
-    ExistingLock,
-    /// To be written from the start; made if need be.
-    NewRecord,
+    /// To be locked and written, and made for that.
+    Make,
+    /// To be locked and written.
+    Keep,
+    /// To be locked, where nothing can be written.
+    Look,
     /// To be read.
-    Record,
+    Read,
 }
 
-/// Opens a file; one that is made is for its owner's eyes.
+/// Where an open file comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// We have made it.
+    Made,
+    /// It was there.
+    Found,
+}
+
+/// Opens a file to be locked and written, and makes it if need be.
+pub(super) fn open_or_create(path: &Path) -> io::Result<(File, Origin)> {
+    match open(path, Purpose::Make) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            open(path, Purpose::Keep).map(|file| (file, Origin::Found))
+        }
+        made => made.map(|file| (file, Origin::Made)),
+    }
+}
+
+/// Opens a file; one that is made is for its owner's eyes. Programs that we execute inherit what
+/// is opened to be locked, and hold the lock with us.
 #[cfg(target_os = "linux")]
 pub(super) fn open(path: &Path, purpose: Purpose) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
 
     // By rustix, because `open` of musl takes a second system call.
     let flags = match purpose {
-        Purpose::Lock => OFlags::WRONLY | OFlags::CREATE,
-        Purpose::ExistingLock => OFlags::RDONLY,
-        Purpose::NewRecord => OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC,
-        Purpose::Record => OFlags::RDONLY | OFlags::CLOEXEC,
+        Purpose::Make => OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
+        Purpose::Keep => OFlags::WRONLY,
+        Purpose::Look => OFlags::RDONLY,
+        Purpose::Read => OFlags::RDONLY | OFlags::CLOEXEC,
     };
     let plain = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags | plain, Mode::RUSR | Mode::WUSR)?;
@@ -40,9 +59,30 @@ pub(super) fn open(path: &Path, purpose: Purpose) -> io::Result<File> {
 pub(super) fn open(path: &Path, purpose: Purpose) -> io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
     match purpose {
-        Purpose::Lock => options.write(true).create(true).truncate(false),
-        Purpose::ExistingLock | Purpose::Record => options.read(true),
-        Purpose::NewRecord => options.write(true).create(true).truncate(true),
+        Purpose::Make => options.write(true).create_new(true),
+        Purpose::Keep => options.write(true),
+        Purpose::Look | Purpose::Read => options.read(true),
     };
     options.open(path)
+}
+
+/// Whether something is at `path` that is no file.
+pub(super) fn is_something_else(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| !found.is_file())
+}
+
+/// The length of an open file, unless somebody has removed it since.
+#[cfg(unix)]
+pub(super) fn length_if_there(file: &File, _path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+
+    let metadata = file.metadata().ok()?;
+    (metadata.nlink() > 0).then(|| metadata.len())
+}
+
+/// As on Unix, as far as the standard library can.
+#[cfg(not(unix))]
+pub(super) fn length_if_there(file: &File, path: &Path) -> Option<u64> {
+    let metadata = file.metadata().ok()?;
+    path.exists().then(|| metadata.len())
 }

@@ -16,7 +16,7 @@ fn cut(path: &Path, length: u64) {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    files::open(path, Purpose::NewRecord)
+    files::open_or_create(path).map(|(file, _)| file)
 }
 
 fn attachment(container: &str, ifname: &str) -> Attachment {
@@ -76,7 +76,7 @@ fn a_record_reads_back_and_is_private() {
     );
 
     let network = directory.path().join("data/net");
-    assert_eq!(files(&network), ["a@eth0.json", "a@eth0.lock"]);
+    assert_eq!(files(&network), ["a@eth0.json"]);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&network.join("a@eth0.json")), 0o600);
     assert_eq!(mode(&network), 0o700);
@@ -170,7 +170,7 @@ fn whoever_waits_for_a_removed_lock_starts_afresh() {
         let waiting = scope.spawn(|| store.hold_new(&of, LONG).unwrap());
         held.remove().unwrap();
         let held = waiting.join().unwrap();
-        assert!(is_still_there(&held.lock, &held.file("lock")));
+        assert_eq!(files::length_if_there(&held.file, &held.path), Some(0));
     });
 }
 
@@ -202,10 +202,10 @@ fn a_torn_record_is_damaged_not_half_believed() {
         .hold_new(&attachment("a", "eth0"), SHORT)
         .unwrap();
     held.save(&record()).unwrap();
-    let whole = fs::read(held.file("json")).unwrap();
+    let whole = fs::read(&held.path).unwrap();
     // Without the line's end it is still whole.
     for length in [0, 1, whole.len() / 2, whole.len() - 2] {
-        cut(&held.file("json"), length as u64);
+        cut(&held.path, length as u64);
         assert!(
             matches!(held.load(), Err(StateError::Damaged { .. })),
             "{length}"
@@ -238,7 +238,7 @@ fn a_line_that_was_cut_off_leaves_the_one_before() {
         .hold_new(&attachment("a", "eth0"), SHORT)
         .unwrap();
     held.save(&record()).unwrap();
-    let first = fs::metadata(held.file("json")).unwrap().len();
+    let first = fs::metadata(&held.path).unwrap().len();
     held.save(&Record {
         progress: Progress::Done,
         ..record()
@@ -246,7 +246,7 @@ fn a_line_that_was_cut_off_leaves_the_one_before() {
     .unwrap();
     assert_eq!(held.load().unwrap().unwrap().progress, Progress::Done);
     for length in [first, first + 1, first + 20] {
-        cut(&held.file("json"), length);
+        cut(&held.path, length);
         assert_eq!(held.load().unwrap().unwrap().progress, Progress::Started);
     }
 }
@@ -257,12 +257,9 @@ fn a_new_record_begins_afresh() {
     let store = store(&directory);
     let of = attachment("a", "eth0");
     store.hold_new(&of, SHORT).unwrap().save(&record()).unwrap();
-    let once = fs::read(store.base(&of).with_added_extension("json")).unwrap();
+    let once = fs::read(store.path(&of)).unwrap();
     store.hold_new(&of, LONG).unwrap().save(&record()).unwrap();
-    assert_eq!(
-        fs::read(store.base(&of).with_added_extension("json")).unwrap(),
-        once
-    );
+    assert_eq!(fs::read(store.path(&of)).unwrap(), once);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_missing_data_directory_is_made_for_its_owner_s_eyes() {
     for name in scene.files(&network) {
         assert_eq!(mode(&format!("{network}/{name}")), 0o600, "{name}");
     }
-    assert_eq!(scene.files(&network), ["p@eth0.json", "p@eth0.lock"]);
+    assert_eq!(scene.files(&network), ["p@eth0.json"]);
 }
 
 fn small_disk(scene: &Scene) {

@@ -27,7 +27,7 @@ fn gc_ignores_files_that_are_no_records() {
         "a b@eth0.json",
         "-p@eth0.json",
         "p@sixteen-bytes.xy.json",
-        "p@a b.lock",
+        "p@a b.json",
         "ümlaut@eth0.json",
         "p@eth0.json~",
     ];
@@ -52,13 +52,13 @@ fn gc_ignores_files_that_are_no_records() {
 }
 
 #[rstest]
-#[case::directories("mkdir -p x@eth0.json/below x@eth0.lock y@eth0.tmp")]
+#[case::directories("mkdir -p x@eth0.json/below y@eth0.json z@eth0.tmp")]
 #[case::links(
-    "ln -s /etc/faults-target x@eth0.json; ln -s /etc/faults-target y@eth0.lock; \
-    ln -s /etc/faults-target z@eth0.tmp; ln -s /nowhere/at/all w@eth0.lock"
+    "ln -s /etc/faults-target x@eth0.json; ln -s /etc/faults-target y@eth0.json; \
+    ln -s /etc/faults-target z@eth0.tmp; ln -s /nowhere/at/all w@eth0.json"
 )]
-#[case::a_link_to_a_directory("ln -s /etc x@eth0.json; ln -s /etc y@eth0.lock")]
-#[case::pipes("mkfifo x@eth0.json y@eth0.lock z@eth0.tmp")]
+#[case::a_link_to_a_directory("ln -s /etc x@eth0.json; ln -s /etc y@eth0.json")]
+#[case::pipes("mkfifo x@eth0.json y@eth0.json z@eth0.tmp")]
 fn gc_collects_the_rest_whatever_lies_beside_it(#[case] command: &str) {
     let scene = Scene::used();
     let pod = scene.pod("p");

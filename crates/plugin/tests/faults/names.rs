@@ -27,10 +27,7 @@ fn odd_names_are_only_names(#[case] id: &str, #[case] network: &str, #[case] ifn
     let result = succeeded(on("ADD")).ok_json().unwrap();
     assert_eq!(result["interfaces"][2]["name"], ifname);
     let dir = format!("/var/lib/cni/headcni/{network}");
-    assert_eq!(
-        scene.files(&dir),
-        [format!("{id}@{ifname}.json"), format!("{id}@{ifname}.lock")]
-    );
+    assert_eq!(scene.files(&dir), [format!("{id}@{ifname}.json")]);
     succeeded(on("DEL"));
     scene.node.assert_unchanged(&before);
 

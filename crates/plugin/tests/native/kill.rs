@@ -1,4 +1,4 @@
-//! kill -9 in the middle of an ADD: a retry, one DEL or one GC ends clean.
+//! kill -9 in the middle of a call: a retry, one DEL or one GC ends clean.
 
 use lab::Syscalls;
 use rstest::rstest;
@@ -107,4 +107,30 @@ fn a_del_killed_at_any_kernel_message_is_finished_by_the_next_call(
     };
     let moments = killing.everywhere();
     assert!(moments >= 2, "{moments} are too few to be true");
+}
+
+#[test]
+fn a_gc_killed_at_any_system_call_is_finished_by_the_next_call() {
+    let killing = Killing {
+        conf: &with_all(ipv4()),
+        verb: "GC",
+        at: Syscalls::All,
+        namespace: &BOTH,
+        then: &ALL,
+        step: 11,
+    };
+    killing.everywhere();
+}
+
+#[test]
+fn a_gc_killed_at_any_kernel_message_is_finished_by_the_next_call() {
+    let killing = Killing {
+        conf: &with_all(dual_stack()),
+        verb: "GC",
+        at: Syscalls::KERNEL_MESSAGES,
+        namespace: &[Namespace::Stays],
+        then: &ALL,
+        step: 1,
+    };
+    killing.everywhere();
 }

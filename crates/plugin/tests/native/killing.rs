@@ -105,13 +105,16 @@ impl Killing<'_> {
     }
 
     fn call(&self, verb: &str) -> Call {
+        if verb == "GC" {
+            return collecting(self.conf, &["other"]);
+        }
         let call = call(verb, self.conf).container_id("p").ifname("eth0");
         call.netns("/run/netns/p")
     }
 
     /// A pod that is to lose its network needs one.
     fn prepare(&self, scene: &Scene) {
-        if self.verb == "DEL" {
+        if self.verb != "ADD" {
             scene.run(&self.call("ADD")).ok().unwrap();
         }
     }
@@ -126,9 +129,9 @@ impl Killing<'_> {
             Then::Add => {
                 let outcome = scene.run(&self.call("ADD"));
                 if outcome.err_code() == Some(102) && case.namespace == Namespace::Stays {
-                    // It only could not say so any more, or it is a DEL that was killed.
+                    // It only could not say so any more, or it is no ADD that was killed.
                     assert!(
-                        self.verb == "DEL" || !pod.links().unwrap().is_empty(),
+                        self.verb != "ADD" || !pod.links().unwrap().is_empty(),
                         "{}: refused for nothing: {outcome:?}",
                         self.tell(case)
                     );
@@ -199,8 +202,14 @@ fn bystander(conf: &Value) -> Value {
 
 /// Collects everything but `eth0` of these containers.
 pub(crate) fn collect(scene: &Scene, conf: &Value, valid: &[&str]) -> Outcome {
+    scene.run(&collecting(conf, valid))
+}
+
+fn collecting(conf: &Value, valid: &[&str]) -> Call {
     let attachment = |id: &&str| json!({ "containerID": id, "ifname": "eth0" });
     let valid: Vec<_> = valid.iter().map(attachment).collect();
-    let conf = with(conf.clone(), "cni.dev/valid-attachments", json!(valid));
-    scene.run(&call("GC", &conf))
+    call(
+        "GC",
+        &with(conf.clone(), "cni.dev/valid-attachments", json!(valid)),
+    )
 }

@@ -47,7 +47,6 @@ fn del_whatever_is_said_of_the_namespace(
 
 #[rstest]
 #[case::no_record(&format!("rm -r {STATE_DIR}"))]
-#[case::no_record_but_its_lock(&format!("rm {STATE_DIR}/p@eth0.json"))]
 #[case::a_torn_record(&format!("truncate -s 40 {STATE_DIR}/p@eth0.json"))]
 #[case::an_empty_record(&format!("truncate -s 0 {STATE_DIR}/p@eth0.json"))]
 #[case::a_record_of_nonsense(&format!("head -c 500 /dev/urandom > {STATE_DIR}/p@eth0.json"))]
