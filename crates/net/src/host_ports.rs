@@ -295,6 +295,9 @@ fn pods(ports: &[HostPort]) -> Vec<IpAddr> {
 
 /// Takes back those that lead where `ports` says, and leaves those that lead elsewhere by now.
 /// That there are none is fine, and so is that there is no table.
+///
+/// The kernel frees deleted elements after an RCU grace period, and closing any netfilter socket
+/// waits for that, 10 to 20 ms: what takes a while as well should be done in between.
 pub fn remove(socket: &Socket, ports: &[HostPort]) -> Result<(), NetError> {
     match nft::retry_outdated(|| try_remove(socket, ports)) {
         Err(error) if error.is(Errno::NOENT) => Ok(()),

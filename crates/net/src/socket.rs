@@ -15,8 +15,8 @@ use crate::read::{attributes, text_of};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// The pieces of a dump are no larger than what is received at once, and never smaller than a page.
-const RECEIVE_LEN: usize = 16 * 1024;
+/// The pieces of a dump are as large as what is received at once, or `NLMSG_GOODSIZE`, which is less.
+const RECEIVE_LEN: usize = 8 * 1024;
 /// An answer to a batch is a number and, at most, the request once more and a sentence.
 const ANSWER_LEN: usize = 4096;
 /// `NLM_F_CAPPED`: the answer doesn't repeat the request.

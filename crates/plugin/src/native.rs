@@ -154,7 +154,9 @@ impl<'a> Native<'a> {
     /// Undoes an attachment, as far as there is something of it.
     pub(crate) fn del(&self, of: &Attachment) -> Result<(), Error> {
         let mut errors = Errors::default();
-        errors.keep(self.close_ports(of));
+        // To close a socket that ports were removed by takes as long as to delete a link, but not
+        // after that: both wait for the same moment of the kernel.
+        let closed = self.close_ports(of);
         let unlinked = self.unlink(of);
         let is_unlinked = unlinked.is_ok();
         errors.keep(unlinked);
@@ -162,6 +164,7 @@ impl<'a> Native<'a> {
             // Not while the link may be there: the next pod with the address would share it.
             errors.keep(self.release(of));
         }
+        errors.keep(closed.map(drop));
         errors.into_result()
     }
 

@@ -37,11 +37,12 @@ impl Native<'_> {
         Ok(())
     }
 
-    /// Takes back the ports of an attachment, as far as they are still its own.
-    pub(super) fn close_ports(&self, of: &Attachment) -> Result<(), Error> {
+    /// Takes back the ports of an attachment, as far as they are still its own. The socket that it
+    /// took, if it did, is for the caller to close.
+    pub(super) fn close_ports(&self, of: &Attachment) -> Result<Option<Socket>, Error> {
         let asked = Ports::for_cleaning(self.call.conf.keys());
         if asked.on(&EITHER_FAMILY).is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let result = self.call.conf.prev_result().ok().flatten();
         let addresses = match &result {
@@ -51,7 +52,7 @@ impl Native<'_> {
         };
         let mut ports = asked.on(&addresses);
         if ports.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let others = addresses_of_others(of)?;
         ports.retain(|port| !others.contains(&port.pod));
@@ -62,7 +63,7 @@ impl Native<'_> {
             &ports,
             &networks_of(self.keys(), &result.unwrap_or_default()),
         );
-        Ok(())
+        Ok(Some(socket))
     }
 
     /// A UDP flow that the kernel remembers would go on to where it went before.

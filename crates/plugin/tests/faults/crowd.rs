@@ -36,7 +36,7 @@ fn forty_pods_come_and_go_at_once() {
     };
     let addresses: BTreeSet<_> = results.iter().map(address).collect();
     assert_eq!(addresses.len(), pods.len());
-    assert_eq!(scene.files(STATE_DIR).len(), 2 * pods.len());
+    assert_eq!(scene.files(STATE_DIR).len(), pods.len());
     assert_eq!(pods[39].links().unwrap(), ["eth0"]);
 
     for outcome in at_once(&scene, &calls("DEL")) {
