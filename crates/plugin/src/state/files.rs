@@ -77,7 +77,7 @@ pub(super) fn length_if_there(file: &File, _path: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
 
     let metadata = file.metadata().ok()?;
-    (metadata.nlink() > 0).then(|| metadata.len())
+    (metadata.nlink() > 0).then_some(metadata.len())
 }
 
 /// As on Unix, as far as the standard library can.
