@@ -62,7 +62,7 @@ pub(super) fn arrange(socket: &Socket, wiring: &Wiring, link: u32) -> Result<(),
 }
 
 /// Takes an interface of ours out of the pod's rules. Those of the last one that remains go with
-/// it, unless it needs them: table `main` may not have all of its routes.
+/// it if it needs none.
 pub(super) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
     let leaving = net::link(socket, name)?.map(|link| link.index);
     let links = net::links(socket)?.into_iter().map(|link| link.index);
@@ -70,19 +70,8 @@ pub(super) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
         .filter(|link| is_index(*link) && Some(*link) != leaving)
         .collect();
     let routes = net::routes(socket)?;
-    let is_in_main = |own: &Route| {
-        routes.iter().any(|route| {
-            route.table == TABLE_MAIN && (route.dst, route.kind) == (own.dst, own.kind)
-        })
-    };
-    let needs_no_table = |link: u32| {
-        routes
-            .iter()
-            .filter(|route| route.table == link)
-            .all(is_in_main)
-    };
     let needed = match remaining[..] {
-        [last] if needs_no_table(last) => Vec::new(),
+        [last] if has_its_routes_in_main(last, &routes) => Vec::new(),
         _ => remaining,
     };
     let mut batch = Batch::new();
@@ -93,6 +82,26 @@ pub(super) fn leave(socket: &Socket, name: &str) -> Result<(), NetError> {
         }
     }
     socket.send(batch)
+}
+
+/// Whether an interface's routes are in table `main`: it is our first one in the pod, and no other
+/// plugin's interface had the same routes before it.
+fn has_its_routes_in_main(link: u32, routes: &[Route]) -> bool {
+    let by = |route: &Route| match route.kind {
+        RouteKind::Via { link, .. } => Some(link),
+        RouteKind::Local { .. } | RouteKind::Unreachable => None,
+    };
+    let is_first = routes
+        .iter()
+        .any(|route| route.table == MARK_TABLE && by(route) == Some(link));
+    let is_others = |own: &Route| {
+        routes.iter().any(|route| {
+            let is_same = route.table == TABLE_MAIN && route.dst == own.dst;
+            is_same && by(route).is_some_and(|link| !is_index(link))
+        })
+    };
+    let mut own = routes.iter().filter(|route| route.table == link);
+    is_first && !own.any(is_others)
 }
 
 /// What comes from an address looks its way up in the table of its link.
