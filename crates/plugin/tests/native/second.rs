@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use self::stage::{Stage, addresses, answering, traces};
-use crate::scene::{dual_stack, ip, ipv4, with};
+use crate::scene::{Scene, call, dual_stack, ip, ipv4, with};
 
 /// A second network.
 fn other() -> Value {
@@ -164,4 +164,25 @@ fn a_port_of_the_second_interface_leads_to_its_address() {
     stage.outside.call_echo(host_port, "still here").unwrap();
     stage.ask("DEL", &known, &pod, "net1");
     assert!(!stage.scene.ruleset().contains("8080"));
+}
+
+#[test]
+fn beside_the_interface_of_another_plugin_ours_keep_their_rules() {
+    let scene = Scene::new();
+    let pod = scene.pod("p");
+    let foreign = "ip link add eth0 type veth peer name other
+        ip address add 192.0.2.2/24 dev eth0
+        ip link set eth0 up; ip link set other up
+        ip route add default via 192.0.2.1 dev eth0";
+    pod.run(["sh", "-ec", foreign]).unwrap();
+    let conf = ipv4();
+    let on = |verb, ifname| scene.run(&call(verb, &conf).pod(&pod).ifname(ifname));
+    let one = on("ADD", "net1").ok_json().unwrap();
+    let two = on("ADD", "net2").ok_json().unwrap();
+    scene.node.ping(&ip(&one, 0)).unwrap();
+    scene.node.ping(&ip(&two, 0)).unwrap();
+
+    on("DEL", "net2").ok().unwrap();
+    scene.node.ping(&ip(&one, 0)).unwrap();
+    on("DEL", "net1").ok().unwrap();
 }
