@@ -67,10 +67,7 @@ impl Run<'_> {
         let held = self.store().hold_new(to, self.conf.delegate_timeout)?;
         self.clear_the_way(&held, to)?;
         if let Err(error) = refuse_existing(&plan, prev_result.as_ref(), to) {
-            return match held.remove() {
-                Ok(()) => Err(error),
-                Err(trouble) => Err(error.with_details(&Error::from(trouble).to_string())),
-            };
+            return Err(forgotten(held, error));
         }
 
         let mut record = Record {
@@ -93,10 +90,7 @@ impl Run<'_> {
                 }
                 Ok(result)
             }
-            Err(error) if is_untouched(&error, &record) => match held.remove() {
-                Ok(()) => Err(error),
-                Err(trouble) => Err(error.with_details(&Error::from(trouble).to_string())),
-            },
+            Err(error) if is_untouched(&error, &record) => Err(forgotten(held, error)),
             Err(error) => Err(self.roll_back(error, held, &record, to)),
         }
     }
@@ -156,10 +150,7 @@ impl Run<'_> {
     fn roll_back(&self, error: Error, held: Held, record: &Record, to: &Attachment) -> Error {
         let prev_result = self.recorded_result(record);
         match self.undo(&members(record), prev_result.as_ref(), to) {
-            Ok(()) => match held.remove() {
-                Ok(()) => error,
-                Err(trouble) => error.with_details(&format!("undo: {}", Error::from(trouble))),
-            },
+            Ok(()) => forgotten(held, error),
             Err(trouble) => error.with_details(&format!(
                 "undoing it failed too, DEL or GC will try again: {trouble}"
             )),
@@ -404,6 +395,14 @@ pub(crate) fn into_members(plan: Plan) -> Vec<Member> {
             conf: step.conf,
         })
         .collect()
+}
+
+/// Forgets an attachment that came to nothing; the error is why.
+fn forgotten(held: Held, error: Error) -> Error {
+    match held.remove() {
+        Ok(()) => error,
+        Err(trouble) => error.with_details(&format!("undo: {}", Error::from(trouble))),
+    }
 }
 
 /// The program that a step executes, if it does.
