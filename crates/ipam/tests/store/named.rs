@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lab::Call;
 use serde_json::Value;
 
-use crate::killing::{Moment, fail_at, in_store, moments, moments_with, under};
+use crate::killing::{Moment, fail_at, in_store, moments};
 use crate::scene::Plugin::Ours;
 use crate::scene::{Scene, call, done};
 
@@ -50,10 +50,13 @@ fn leases_are_made_all_the_same() {
 
 #[test]
 fn an_add_killed_at_any_system_call_is_undone_or_done() {
-    let (scene, conf, moments) = stage();
-    let unsupported = find(&moments, "O_TMPFILE").inject("error=EOPNOTSUPP");
+    let (scene, conf, usual) = stage();
+    let unsupported = find(&usual, "O_TMPFILE").fail("EOPNOTSUPP");
     let add = call("ADD", "a", &conf);
-    let moments = in_store(&scene, moments_with(&scene, &add, Some(&unsupported)));
+    let moments = in_store(
+        &scene,
+        moments(&scene, &add.clone().inject(unsupported.clone())),
+    );
     assert!(moments.iter().any(|moment| moment.line.contains("new.0")));
     scene.del(Ours, "a", &conf);
     // One thing at a time can happen to one kind of system call.
@@ -61,7 +64,10 @@ fn an_add_killed_at_any_system_call_is_undone_or_done() {
         .iter()
         .filter(|moment| !moment.name.starts_with("open"))
     {
-        let killed = under(&add, &[unsupported.clone(), moment.inject("signal=KILL")]);
+        let killed = add
+            .clone()
+            .inject(unsupported.clone())
+            .inject(moment.kill());
         scene.run(Ours, &killed);
         let given = scene.add(Ours, "n", &conf);
         assert_eq!(scene.leases_of("n"), BTreeSet::from_iter(given));
@@ -76,17 +82,17 @@ fn an_add_killed_at_any_system_call_is_undone_or_done() {
 
 #[test]
 fn a_temporary_name_that_could_not_be_removed_spoils_no_lease() {
-    let (scene, conf, moments) = stage();
-    let unsupported = find(&moments, "O_TMPFILE").inject("error=EOPNOTSUPP");
+    let (scene, conf, usual) = stage();
+    let unsupported = find(&usual, "O_TMPFILE").fail("EOPNOTSUPP");
     let add = |who: &str| -> Call { call("ADD", who, &conf) };
-    let all = moments_with(&scene, &add("a"), Some(&unsupported));
+    let all = moments(&scene, &add("a").inject(unsupported.clone()));
     let is_removal = |m: &&Moment| m.name.starts_with("unlink") && m.line.contains("new.0");
-    let stuck = all.iter().rfind(is_removal).unwrap().inject("error=EIO");
+    let stuck = all.iter().rfind(is_removal).unwrap().fail("EIO");
     scene.del(Ours, "a", &conf);
-    done(&scene.run(Ours, &under(&add("a"), &[unsupported.clone(), stuck])));
+    done(&scene.run(Ours, &add("a").inject(unsupported.clone()).inject(stuck)));
     let of_a = scene.leases_of("a");
     assert_eq!(of_a.len(), 1);
-    done(&scene.run(Ours, &under(&add("b"), &[unsupported])));
+    done(&scene.run(Ours, &add("b").inject(unsupported)));
     assert_eq!(scene.leases_of("a"), of_a, "{:?}", scene.leases());
     assert_eq!(scene.leases_of("b").len(), 1);
 }
