@@ -206,6 +206,17 @@ pub fn headcni_bin_dir() -> PathBuf {
     dir
 }
 
+/// The plugin under test.
+pub fn headcni() -> PathBuf {
+    headcni_bin_dir().join("headcni")
+}
+
+/// A `CNI_PATH` with our plugins, the reference plugins, and `noop`.
+pub fn cni_path() -> String {
+    let dirs = [headcni_bin_dir(), cni_plugin_dir(), test_plugin_dir()];
+    dirs.map(|dir| dir.display().to_string()).join(":")
+}
+
 /// What outlives a checkout: `$HEADCNI_CACHE`, else `headcni` in the user's cache directory.
 ///
 /// # Panics

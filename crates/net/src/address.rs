@@ -10,7 +10,6 @@ use crate::read::{attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
 
 const RTM_NEWADDR: u16 = 20;
-const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -37,12 +36,6 @@ impl Address {
             self.write(message);
             message.u32(IFA_FLAGS, IFA_F_NODAD | IFA_F_NOPREFIXROUTE);
         });
-    }
-
-    /// Adds taking the address from the link.
-    pub fn remove_in(&self, batch: &mut Batch) {
-        let attempt = format!("remove the address {}", self.net);
-        batch.add(RTM_DELADDR, 0, attempt, |message| self.write(message));
     }
 
     /// `struct ifaddrmsg`, and which address.

@@ -42,11 +42,6 @@ impl NetError {
     pub fn is(&self, wanted: Errno) -> bool {
         matches!(self, Self::Refused { errno, .. } if *errno == wanted)
     }
-
-    /// The error as one of the standard library, for callers that only pass it on.
-    pub fn into_io(self) -> std::io::Error {
-        std::io::Error::other(self)
-    }
 }
 
 fn reason(errno: Errno, words: &str) -> String {

@@ -1,4 +1,5 @@
-//! The Linux kernel's network, spoken to in netlink and in `/proc/sys`, without another process.
+//! The Linux kernel's network, spoken to in netlink and in `/proc/sys`; only whole nftables scripts
+//! are given to another process.
 //!
 //! [`Socket`] sends a [`Batch`] of messages in one system call; links, addresses, routes, rules,
 //! neighbours and qdiscs are values that add themselves to a batch. A socket belongs to the

@@ -109,11 +109,9 @@ impl NewVeth<'_> {
 )]
 pub enum Ipv4Conf {
     Forwarding = 1,
-    ProxyArp = 3,
     AcceptRedirects = 4,
     SendRedirects = 6,
     RpFilter = 8,
-    AcceptSourceRoute = 9,
     ArpFilter = 13,
     RouteLocalnet = 26,
 }

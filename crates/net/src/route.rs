@@ -10,7 +10,6 @@ use crate::read::{attribute, attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
 
 const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 
 /// `RTA_*` and `RTAX_*`, `include/uapi/linux/rtnetlink.h`.
@@ -19,7 +18,6 @@ mod rta {
     pub(super) const OIF: u16 = 4;
     pub(super) const GATEWAY: u16 = 5;
     pub(super) const PRIORITY: u16 = 6;
-    pub(super) const PREFSRC: u16 = 7;
     pub(super) const METRICS: u16 = 8;
     pub(super) const TABLE: u16 = 15;
     pub(super) const EXPIRES: u16 = 23;
@@ -91,8 +89,6 @@ pub struct Route {
     pub metric: Option<u32>,
     /// How far it reaches: `RT_SCOPE_*`; by whether it has a gateway if not said.
     pub scope: Option<u8>,
-    /// The source address of what this machine sends itself.
-    pub source: Option<IpAddr>,
     /// Path MTU, in bytes.
     pub mtu: Option<u32>,
     /// Segment size for TCP to announce, in bytes.
@@ -111,7 +107,6 @@ impl Route {
             protocol,
             metric: None,
             scope: None,
-            source: None,
             mtu: None,
             advmss: None,
             expires: None,
@@ -153,12 +148,6 @@ impl Route {
         batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
     }
 
-    /// Adds removing the route.
-    pub fn remove_in(&self, batch: &mut Batch) {
-        let attempt = format!("remove the route to {}", self.dst);
-        batch.add(RTM_DELROUTE, 0, attempt, |message| self.write(message));
-    }
-
     /// `struct rtmsg`, and the attributes.
     fn write(&self, message: &mut Writer<'_>) {
         let gateway = self.kind.gateway();
@@ -189,9 +178,6 @@ impl Route {
         }
         if let Some(gateway) = gateway {
             message.attribute(rta::GATEWAY, &octets(gateway));
-        }
-        if let Some(source) = self.source {
-            message.attribute(rta::PREFSRC, &octets(source));
         }
         if let Some(metric) = self.metric {
             message.u32(rta::PRIORITY, metric);
@@ -239,7 +225,6 @@ fn read(message: &Message<'_>) -> Option<Route> {
             rta::DST => dst = ip_of(payload)?,
             rta::OIF => link = u32_of(payload),
             rta::GATEWAY => gateway = ip_of(payload),
-            rta::PREFSRC => route.source = ip_of(payload),
             rta::PRIORITY => route.metric = u32_of(payload),
             rta::TABLE => route.table = u32_of(payload)?,
             rta::METRICS => {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+pub(crate) use lab::tools::headcni;
 use lab::{Call, Netns, Node, Outcome, Pod, Snapshot, tools};
 use serde_json::{Value, json};
 
@@ -152,11 +153,6 @@ pub(crate) fn call(verb: &str, conf: &Value) -> Call {
 pub(crate) fn succeeded(outcome: Outcome) -> Outcome {
     assert!(outcome.status.success(), "{outcome:?}");
     outcome
-}
-
-/// The program under test.
-pub(crate) fn headcni() -> PathBuf {
-    tools::headcni_bin_dir().join("headcni")
 }
 
 /// A chain of bridge with host-local, portmap with a host port, and `more`.

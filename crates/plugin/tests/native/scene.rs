@@ -1,8 +1,7 @@
 //! A node with pods on the native datapath.
 
-use std::path::PathBuf;
-
-use lab::{Call, Ignore, Netns, Node, Outcome, Pod, Snapshot, tools};
+pub(crate) use lab::tools::{cni_path, headcni};
+use lab::{Call, Ignore, Netns, Node, Outcome, Pod, Snapshot};
 use serde_json::{Value, json};
 
 pub(crate) const NETWORK: &str = "net";
@@ -12,21 +11,6 @@ pub(crate) const STATE_DIR: &str = "/var/lib/cni/headcni/net";
 pub(crate) const LEASE_DIR: &str = "/var/lib/cni/networks/headcni/net";
 
 const DIRS: &[&str] = &["/var/lib/cni", "/etc/cni", "/run/headcni"];
-
-/// The plugin under test.
-pub(crate) fn headcni() -> PathBuf {
-    tools::headcni_bin_dir().join("headcni")
-}
-
-/// A `CNI_PATH` with the plugin under test, the reference plugins, and `noop`.
-pub(crate) fn cni_path() -> String {
-    let dirs = [
-        tools::headcni_bin_dir(),
-        tools::cni_plugin_dir(),
-        tools::test_plugin_dir(),
-    ];
-    dirs.map(|dir| dir.display().to_string()).join(":")
-}
 
 /// A native network with IPv4.
 pub(crate) fn ipv4() -> Value {

@@ -1,8 +1,9 @@
 //! What all of these tests need: where things are, and how to call the plugin under test.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+pub(crate) use lab::tools::{cni_path, headcni};
 use lab::{Call, CniTool, Ignore, Netns, Node, Outcome, Pod, tools};
 use serde_json::{Map, Value, json};
 
@@ -16,21 +17,6 @@ HEADCNI_SUBNET=10.244.1.0/24
 HEADCNI_MTU=1380
 HEADCNI_IPMASQ=true
 ";
-
-/// The plugin under test.
-pub(crate) fn headcni() -> PathBuf {
-    tools::headcni_bin_dir().join("headcni")
-}
-
-/// A `CNI_PATH` with the plugin under test, the reference plugins, and `noop`.
-pub(crate) fn cni_path() -> String {
-    let dirs = [
-        tools::headcni_bin_dir(),
-        tools::cni_plugin_dir(),
-        tools::test_plugin_dir(),
-    ];
-    dirs.map(|dir| dir.display().to_string()).join(":")
-}
 
 /// A node that has a subnet file.
 pub(crate) fn node_with(subnet_env: &str) -> Node {
