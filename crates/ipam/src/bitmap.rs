@@ -1,10 +1,22 @@
 //! Which addresses of a subnet are leased, a bit each.
 
-use std::ops::RangeInclusive;
+use std::cell::OnceCell;
+use std::fs::File;
+use std::ops::{Range, RangeInclusive};
+use std::os::unix::fs::FileExt;
+
+/// What is read of a file at once. Most searches end in the block that they begin in.
+const BLOCK_BYTES: usize = 2048;
 
 /// A subnet's leased addresses by their distance from the network address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bitmap(Vec<u8>);
+#[derive(Debug)]
+pub(crate) struct Bitmap {
+    bytes: usize,
+    /// Each is read when it is first looked at.
+    blocks: Vec<OnceCell<Vec<u8>>>,
+    /// Absent if all blocks were free at first.
+    file: Option<File>,
+}
 
 impl Bitmap {
     /// The largest one: 1,048,576 addresses in 128 KiB.
@@ -12,35 +24,97 @@ impl Bitmap {
 
     /// A map of `bits` free addresses.
     pub(crate) fn free(bits: usize) -> Self {
-        Self(vec![0; bits.div_ceil(8)])
+        Self::new(bits, None)
     }
 
-    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+    /// A map of `bits` addresses that stands in a file. What can't be read counts as used.
+    pub(crate) fn of_file(file: File, bits: usize) -> Self {
+        Self::new(bits, Some(file))
+    }
+
+    fn new(bits: usize, file: Option<File>) -> Self {
+        let bytes = bits.div_ceil(8);
+        Self {
+            bytes,
+            blocks: vec![OnceCell::new(); bytes.div_ceil(BLOCK_BYTES)],
+            file,
+        }
     }
 
     /// How many addresses it has.
     pub(crate) fn len(&self) -> usize {
-        self.0.len() * 8
+        self.bytes * 8
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
+    /// Where it is read from.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// All of it.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.slices(0..self.bytes).flatten().copied().collect()
+    }
+
+    /// The byte that has a bit, and where it is.
+    pub(crate) fn byte_of(&self, bit: usize) -> (usize, u8) {
+        (bit / 8, self.byte(bit / 8))
     }
 
     pub(crate) fn is_used(&self, bit: usize) -> bool {
-        self.0[bit / 8] & (1 << (bit % 8)) != 0
+        self.byte(bit / 8) & (1 << (bit % 8)) != 0
     }
 
     pub(crate) fn set_used(&mut self, bit: usize) {
-        self.0[bit / 8] |= 1 << (bit % 8);
+        let (block, offset) = (bit / 8 / BLOCK_BYTES, bit / 8 % BLOCK_BYTES);
+        let mut bytes = self.take_block(block);
+        bytes[offset] |= 1 << (bit % 8);
+        self.blocks[block] = OnceCell::from(bytes);
+    }
+
+    fn take_block(&mut self, nth: usize) -> Vec<u8> {
+        match self.blocks[nth].take() {
+            Some(bytes) => bytes,
+            None => self.read_block(nth),
+        }
+    }
+
+    fn read_block(&self, nth: usize) -> Vec<u8> {
+        let start = nth * BLOCK_BYTES;
+        let mut bytes = vec![0; BLOCK_BYTES.min(self.bytes - start)];
+        let read = match &self.file {
+            None => Ok(()),
+            Some(file) => file.read_exact_at(&mut bytes, start as u64),
+        };
+        if read.is_err() {
+            bytes.fill(u8::MAX);
+        }
+        bytes
+    }
+
+    fn block(&self, nth: usize) -> &[u8] {
+        self.blocks[nth].get_or_init(|| self.read_block(nth))
+    }
+
+    fn byte(&self, index: usize) -> u8 {
+        self.block(index / BLOCK_BYTES)[index % BLOCK_BYTES]
+    }
+
+    /// The bytes of a range, block by block.
+    fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+        blocks.map(move |nth| {
+            let start = nth * BLOCK_BYTES;
+            let end = (range.end - start).min(BLOCK_BYTES);
+            &self.block(nth)[range.start.saturating_sub(start)..end]
+        })
     }
 
     /// The first free bit of a span.
     pub(crate) fn first_free(&self, span: RangeInclusive<usize>) -> Option<usize> {
         let (mut bit, last) = span.into_inner();
         while bit <= last {
-            if bit.is_multiple_of(8) && self.0[bit / 8] == u8::MAX {
+            if bit.is_multiple_of(8) && self.byte(bit / 8) == u8::MAX {
                 bit += 8;
             } else if self.is_used(bit) {
                 bit += 1;
@@ -57,20 +131,20 @@ impl Bitmap {
         if first > last {
             return 0;
         }
-        let byte = |index: usize| self.0[index];
         let (head, tail) = (first / 8, last / 8);
         let from_head = u8::MAX << (first % 8);
         let to_tail = u8::MAX >> (7 - last % 8);
         if head == tail {
-            return (byte(head) & from_head & to_tail).count_ones() as usize;
+            return (self.byte(head) & from_head & to_tail).count_ones() as usize;
         }
-        let middle: u32 = self.0[head + 1..tail]
-            .iter()
+        let middle: u32 = self
+            .slices(head + 1..tail)
+            .flatten()
             .map(|byte| byte.count_ones())
             .sum();
-        (byte(head) & from_head).count_ones() as usize
+        (self.byte(head) & from_head).count_ones() as usize
             + middle as usize
-            + (byte(tail) & to_tail).count_ones() as usize
+            + (self.byte(tail) & to_tail).count_ones() as usize
     }
 
     /// The `nth` free bit of a span, counted from 0.
@@ -80,7 +154,7 @@ impl Bitmap {
         while bit <= last {
             // Whole bytes at once where that is possible.
             if bit.is_multiple_of(8) && bit + 7 <= last {
-                let free = self.0[bit / 8].count_zeros() as usize;
+                let free = self.byte(bit / 8).count_zeros() as usize;
                 if left >= free {
                     left -= free;
                     bit += 8;
@@ -101,6 +175,8 @@ impl Bitmap {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -122,5 +198,37 @@ mod tests {
             prop_assert_eq!(map.nth_free(span.clone(), nth), free.get(nth).copied());
             prop_assert_eq!(map.count_used(span.clone()), span.clone().count() - free.len());
         }
+    }
+
+    #[test]
+    fn a_file_is_read_as_far_as_it_goes() {
+        let bits = 3 * BLOCK_BYTES * 8;
+        let mut bytes = vec![0; 2 * BLOCK_BYTES];
+        bytes[BLOCK_BYTES] = 1;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let mut map = Bitmap::of_file(file, bits);
+        assert_eq!(
+            map.first_free(BLOCK_BYTES * 8..=bits - 1),
+            Some(BLOCK_BYTES * 8 + 1)
+        );
+        assert_eq!(map.first_free(2 * BLOCK_BYTES * 8..=bits - 1), None);
+        map.set_used(BLOCK_BYTES * 8 + 1);
+        map.set_used(7);
+        bytes[BLOCK_BYTES] = 3;
+        bytes[0] = 1 << 7;
+        bytes.resize(3 * BLOCK_BYTES, u8::MAX);
+        assert_eq!(map.to_bytes(), bytes);
+        assert_eq!(map.count_used(0..=bits - 1), 3 + BLOCK_BYTES * 8);
+    }
+
+    #[test]
+    fn a_search_reads_no_more_than_it_looks_at() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(128 * 1024).unwrap();
+        let map = Bitmap::of_file(file, 1 << Bitmap::MAX_HOST_BITS);
+        assert_eq!(map.first_free(700_000..=900_000), Some(700_000));
+        let read = map.blocks.iter().filter(|block| block.get().is_some());
+        assert_eq!(read.count(), 1);
     }
 }

@@ -8,6 +8,7 @@
 //!   .headcni/owners/…      one record per owner: addresses, pod, boot
 //!   .headcni/used.…        one bitmap per subnet
 //!   .headcni/pending       a lease that is being made or released
+//!   .headcni/new.0         a file that a release has left for the next lease
 //! ```
 //!
 //! The files are the truth, and host-local knows no others. The index is a cache of them that is

@@ -11,6 +11,8 @@ use crate::{Mac, NetError, Socket};
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
+/// `RTEXT_FILTER_SKIP_STATS`: counters are most of what the kernel has to say about a link.
+const SKIP_STATS: u32 = 1 << 3;
 const RTM_SETLINK: u16 = 19;
 
 /// `IFLA_*`, `include/uapi/linux/if_link.h`.
@@ -22,6 +24,7 @@ mod ifla {
     pub(super) const IFALIAS: u16 = 20;
     pub(super) const AF_SPEC: u16 = 26;
     pub(super) const GROUP: u16 = 27;
+    pub(super) const EXT_MASK: u16 = 29;
     pub(super) const NET_NS_FD: u16 = 28;
     pub(super) const NUM_TX_QUEUES: u16 = 31;
     pub(super) const NUM_RX_QUEUES: u16 = 32;
@@ -191,6 +194,7 @@ pub fn link(socket: &Socket, name: &str) -> Result<Option<Link>, NetError> {
     let write = |message: &mut Writer<'_>| {
         header(message, 0, 0, 0);
         message.text(ifla::IFNAME, name);
+        message.u32(ifla::EXT_MASK, SKIP_STATS);
     };
     match socket.ask(RTM_GETLINK, &attempt, write, read) {
         Err(error) if error.is(Errno::NODEV) => Ok(None),
@@ -203,7 +207,10 @@ pub fn links(socket: &Socket) -> Result<Vec<Link>, NetError> {
     socket.dump(
         RTM_GETLINK,
         "list the links",
-        |message| header(message, 0, 0, 0),
+        |message| {
+            header(message, 0, 0, 0);
+            message.u32(ifla::EXT_MASK, SKIP_STATS);
+        },
         read,
     )
 }

@@ -1,17 +1,17 @@
 //! The file of a leased address: appears whole, names its owner.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
-use rustix::io::Errno;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::retry_on_intr;
 
 use super::file;
 use super::owner::Owner;
-use super::record::{index_dir, remove};
+use super::record::{index_dir, remove, write_over};
 
 /// What tells a file from another one that takes its name later: inode and time of writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,67 +56,52 @@ pub(super) fn holder(dir: &Path, address: IpAddr) -> io::Result<Holder> {
 
 /// A file with its content, but no address yet.
 pub(super) struct Unnamed {
-    file: File,
-    /// Its name for the time being, on file systems that can't do without one.
-    temporary: Option<PathBuf>,
+    path: PathBuf,
     pub(super) identity: Identity,
 }
 
 impl Unnamed {
+    /// Takes what a release has left, if anything: to find a new inode takes ext4 longer than all
+    /// else that a lease asks of it.
     pub(super) fn new(dir: &Path, owner: &Owner, number: usize) -> io::Result<Self> {
-        let (mut file, temporary) = create(dir, number)?;
-        file.write_all(owner.to_text().as_bytes())?;
-        let identity = Identity::of(&file.metadata()?);
-        Ok(Self {
-            file,
-            temporary,
-            identity,
-        })
+        let path = spare_path(dir, number);
+        let metadata = write_over(&path, owner.to_text().as_bytes())?;
+        let identity = Identity::of(&metadata);
+        Ok(Self { path, identity })
     }
 
     /// Gives the file its name; fails with `AlreadyExists` if that is taken.
     pub(super) fn link(&self, dir: &Path, address: IpAddr) -> io::Result<()> {
         let path = path(dir, address);
-        if let Some(temporary) = &self.temporary {
-            return fs::hard_link(temporary, path);
-        }
-        // By descriptor, which needs a privilege that plugins have; else by its name in /proc.
-        match linkat(&self.file, "", CWD, &path, AtFlags::EMPTY_PATH) {
-            Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
-                let descriptor = std::os::fd::AsRawFd::as_raw_fd(&self.file);
-                let by_proc = format!("/proc/self/fd/{descriptor}");
-                linkat(CWD, by_proc, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
+        match rename_to_free_name(&self.path, &path) {
+            // NFS and some others can't: two steps, which end before the lock is given back.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::InvalidInput | ErrorKind::Unsupported
+                ) =>
+            {
+                fs::hard_link(&self.path, &path)?;
+                // With two names it would be written over by the next lease.
+                remove(&self.path).or_else(|error| remove(&path).and(Err(error)))
             }
-            outcome => outcome?,
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Unnamed {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // Left-overs are found and removed when the index is made anew.
-            let _ = fs::remove_file(temporary);
+            outcome => outcome,
         }
     }
 }
 
-/// A file without a name, or with a temporary one where the file system knows no other way.
-fn create(dir: &Path, number: usize) -> io::Result<(File, Option<PathBuf>)> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    match open(
-        dir,
-        OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC,
-        mode,
-    ) {
-        Ok(descriptor) => return Ok((descriptor.into(), None)),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let path = index_dir(dir).join(format!("new.{number}"));
-    // It may be left over, and a living lease by now: it must not be written to.
-    remove(&path)?;
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    Ok((open(&path, flags, mode)?.into(), Some(path)))
+/// Removes the file of an address, or leaves it for the next lease.
+pub(super) fn release(dir: &Path, address: IpAddr, number: usize) -> io::Result<()> {
+    let path = path(dir, address);
+    // Not in place of another one: ext4 would write this one to disk at once.
+    rename_to_free_name(&path, &spare_path(dir, number)).or_else(|_| remove(&path))
+}
+
+fn rename_to_free_name(from: &Path, to: &Path) -> io::Result<()> {
+    let flags = RenameFlags::NOREPLACE;
+    Ok(retry_on_intr(|| renameat_with(CWD, from, CWD, to, flags))?)
+}
+
+fn spare_path(dir: &Path, number: usize) -> PathBuf {
+    index_dir(dir).join(format!("new.{number}"))
 }

@@ -1,8 +1,9 @@
 //! The record of an owner: its addresses, and what the files themselves can't hold.
 
-use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use cni::Pod;
@@ -111,8 +112,38 @@ impl Record {
 
 /// Writes a file of the index. It may be torn by a crash, for which the stamp has a sign.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    file::open(path, flags)?.write_all(bytes)
+    write_over(path, bytes).map(drop)
+}
+
+/// Writes a file of the index, and tells what has become of it.
+///
+/// It isn't emptied first: ext4 takes an emptied file for one that is being replaced, and writes it
+/// to disk at once.
+pub(super) fn write_over(path: &Path, bytes: &[u8]) -> io::Result<Metadata> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
+    let file = match file::open(path, flags) {
+        // A link, a pipe: nobody but us has any business here.
+        Err(_) if path.symlink_metadata().is_ok_and(|found| !found.is_file()) => {
+            remove(path)?;
+            file::open(path, flags)?
+        }
+        file => file?,
+    };
+    file.write_all_at(bytes, 0)?;
+    let metadata = file.metadata()?;
+    if metadata.len() == bytes.len() as u64 {
+        return Ok(metadata);
+    }
+    file.set_len(bytes.len() as u64)?;
+    file.metadata()
+}
+
+/// Empties a file and leaves it for the next one who needs it.
+pub(super) fn empty(path: &Path) -> io::Result<()> {
+    match file::open(path, OFlags::WRONLY | OFlags::NOFOLLOW) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        file => file?.set_len(0),
+    }
 }
 
 /// Removes a file that may be gone already.

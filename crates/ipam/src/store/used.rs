@@ -53,9 +53,8 @@ fn offset(subnet: IpNet, address: IpAddr) -> usize {
 /// The map of a window.
 pub(super) struct Map {
     window: IpNet,
+    /// With no file if it was made of the directory's names.
     bits: Bitmap,
-    /// Where it was read from; absent if it was made of the directory's names.
-    file: Option<File>,
 }
 
 impl Map {
@@ -64,7 +63,7 @@ impl Map {
     }
 
     pub(super) fn is_made(&self) -> bool {
-        self.file.is_none()
+        self.bits.file().is_none()
     }
 
     pub(super) fn has(&self, address: IpAddr) -> bool {
@@ -74,37 +73,30 @@ impl Map {
     fn note_lease(&mut self, address: IpAddr) -> io::Result<()> {
         let bit = offset(self.window, address);
         self.bits.set_used(bit);
-        let byte = self.bits.as_bytes()[bit / 8];
-        match &self.file {
-            Some(file) => file.write_all_at(&[byte], (bit / 8) as u64),
+        let (index, byte) = self.bits.byte_of(bit);
+        match self.bits.file() {
+            Some(file) => file.write_all_at(&[byte], index as u64),
             None => Ok(()),
         }
     }
 }
 
-/// The map of a window, read or else made of the directory's names.
+/// The map of a window, from its file or else made of the directory's names.
 pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Map> {
-    match read(dir, window) {
-        Ok(Some(map)) => Ok(map),
+    let file = file::open(&path(dir, window), OFlags::RDWR | OFlags::NOFOLLOW);
+    let bits = bits(window);
+    let is_map = |file: &File| {
+        file.metadata()
+            .is_ok_and(|m| m.len() == bits.div_ceil(8) as u64)
+    };
+    match file {
+        Ok(file) if is_map(&file) => Ok(Map {
+            window,
+            bits: Bitmap::of_file(file, bits),
+        }),
         // None, or none of ours.
         _ => rebuild(dir, window),
     }
-}
-
-fn read(dir: &Path, window: IpNet) -> io::Result<Option<Map>> {
-    let file = file::open(&path(dir, window), OFlags::RDWR | OFlags::NOFOLLOW)?;
-    let length = bits(window).div_ceil(8);
-    // One more, to see that the file ends where it should.
-    let mut bytes = vec![0; length + 1];
-    if file.read_at(&mut bytes, 0)? != length {
-        return Ok(None);
-    }
-    bytes.truncate(length);
-    Ok(Some(Map {
-        window,
-        bits: Bitmap::from_bytes(bytes),
-        file: Some(file),
-    }))
 }
 
 /// The map of a window as the directory has it now.
@@ -119,12 +111,8 @@ pub(super) fn rebuild(dir: &Path, window: IpNet) -> io::Result<Map> {
     }
     // Without a file it is made anew each time, which is slow and right.
     let _ =
-        remove_overlapping(dir, window).and_then(|()| replace(&path(dir, window), map.as_bytes()));
-    Ok(Map {
-        window,
-        bits: map,
-        file: None,
-    })
+        remove_overlapping(dir, window).and_then(|()| replace(&path(dir, window), &map.to_bytes()));
+    Ok(Map { window, bits: map })
 }
 
 fn remove_overlapping(dir: &Path, window: IpNet) -> io::Result<()> {

@@ -1,15 +1,14 @@
 //! An index that disagrees with the files, which are the truth: healed, and nothing is lost.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use lab::Netns;
 use rstest::rstest;
 
 use crate::scene::Plugin::Ours;
-use crate::scene::{Scene, done};
+use crate::scene::{Scene, done, overwrite};
 
 /// Finds a file of the index by the beginning of its name.
 fn indexed(scene: &Scene, prefix: &str) -> PathBuf {
@@ -21,10 +20,6 @@ fn indexed(scene: &Scene, prefix: &str) -> PathBuf {
         name.starts_with(start)
     });
     found.unwrap()
-}
-
-fn overwrite(path: &Path, contents: &[u8]) {
-    File::create(path).unwrap().write_all(contents).unwrap();
 }
 
 /// Ways to spoil the index of a store in which `a` and `b` have leases.

@@ -37,6 +37,8 @@ pub(crate) fn after_changes(moments: Vec<Moment>) -> Vec<Moment> {
             "linkat",
             "rename",
             "renameat",
+            "renameat2",
+            "ftruncate",
             "unlink",
             "unlinkat",
             "utimensat",

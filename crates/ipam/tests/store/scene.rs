@@ -197,3 +197,8 @@ pub(crate) fn addresses(result: &Value) -> Vec<String> {
     })
     .collect()
 }
+
+/// Writes a file in place, whatever was in it.
+pub(crate) fn overwrite(path: &Path, contents: &[u8]) {
+    File::create(path).unwrap().write_all(contents).unwrap();
+}

@@ -1,8 +1,8 @@
 //! Makes and removes leases, each of them all or nothing.
 //!
 //! While a lease is being made, `pending` names its files; renaming that file into the record is
-//! the moment in which the lease comes to be. A release renames it back first. Whoever finds a
-//! `pending` after a crash removes the files that it names.
+//! the moment in which the lease comes to be. A release renames it back first, and empties it in
+//! the end. Whoever finds a `pending` after a crash removes the files that it names.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use super::choosing::Choice;
 use super::{Session, Upkeep};
 use crate::store::address_file::{self, Holder, Unnamed};
-use crate::store::record::{Record, RecordedAddress, owners_dir, pending_path, remove};
+use crate::store::record::{Record, RecordedAddress, empty, owners_dir, pending_path, remove};
 use crate::store::used::{self, Bit};
 use crate::store::{Lease, LeaseRequest, StoreError, fuse, io_error};
 
@@ -103,7 +103,7 @@ impl Session {
                 kept = kept.and(used::note(&self.dir, &lease.addresses, Bit::Free));
                 fuse::burn(&self.dir)?;
                 let pending = pending_path(&self.dir);
-                remove(&pending).map_err(io_error("remove", &pending))?;
+                empty(&pending).map_err(io_error("empty", &pending))?;
             }
             failed?;
             Ok(((), upkeep(&kept)))
@@ -113,13 +113,16 @@ impl Session {
     fn unlink_all(&self, lease: &Lease) -> Result<(), StoreError> {
         let on_dir = || io_error("release a lease in", &self.dir);
         if let Some(name) = lease.owner.file_name() {
-            match fs::rename(owners_dir(&self.dir).join(name), pending_path(&self.dir)) {
+            let pending = pending_path(&self.dir);
+            // Before, because ext4 would write a file that replaces another one to disk at once.
+            remove(&pending).map_err(on_dir())?;
+            match fs::rename(owners_dir(&self.dir).join(name), pending) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(on_dir()(error)),
                 _ => fuse::burn(&self.dir)?,
             }
         }
-        for address in &lease.addresses {
-            self.unlink(&[*address]).map_err(on_dir())?;
+        for (number, address) in lease.addresses.iter().enumerate() {
+            address_file::release(&self.dir, *address, number).map_err(on_dir())?;
             fuse::burn(&self.dir)?;
         }
         Ok(())

@@ -25,7 +25,7 @@ fn assert_right(directory: &TempDir) -> usize {
     for (path, window) in &maps {
         let bytes = fs::read(path).unwrap();
         let fresh = used::rebuild(&net, *window).unwrap();
-        assert_eq!(bytes, fresh.bits().as_bytes(), "{window}");
+        assert_eq!(bytes, fresh.bits().to_bytes(), "{window}");
     }
     maps.len()
 }
