@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -98,10 +99,14 @@ fn place(program: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::copy(from, to)?;
-    fs::set_permissions(to, Permissions::from_mode(0o755))?;
-    File::open(to)?.sync_all()
+/// Copies a program in one large write: the kernel keeps what is written at once in large pieces,
+/// and a process whose program is in small ones starts a tenth of a millisecond later.
+pub(crate) fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
+    let program = fs::read(from)?;
+    let mut file = File::create(to)?;
+    file.write_all(&program)?;
+    file.set_permissions(Permissions::from_mode(0o755))?;
+    file.sync_all()
 }
 
 /// The target whose binaries run on this machine and need nothing of it.

@@ -3,6 +3,7 @@
 //! Whoever writes such a format and whoever reads it link this crate, so that the two can't
 //! disagree. It decides nothing and touches no network.
 
+pub mod event;
 pub mod paths;
 pub mod subnet_env;
 

@@ -1,6 +1,7 @@
 //! The plugin's side of a call: read, negotiate, dispatch, answer.
 
 use std::io::{self, IsTerminal, Read, Write};
+use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -78,7 +79,8 @@ pub fn serve(
     };
     // One write, so that a reader sees the answer whole or not at all. A runtime that can't read
     // it must not take it for a success.
-    let text = format!("{document:#}\n");
+    let document = ManuallyDrop::new(document);
+    let text = format!("{:#}\n", *document);
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
@@ -130,7 +132,8 @@ fn answer(
         ));
     }
 
-    let call = Call { verb, conf, env };
+    // The process ends in a moment: the kernel takes its memory back faster than we piece by piece.
+    let call = ManuallyDrop::new(Call { verb, conf, env });
     match ask {
         Ask::Add(to) => {
             let result = plugin.add(&call, &to)?;

@@ -3,6 +3,7 @@
 //! The record is written *before* a plugin is executed. So whatever happens, the record names
 //! every plugin that may have made something.
 
+use std::mem::ManuallyDrop;
 use std::path::Path;
 
 use api::{SubnetEnv, SubnetEnvError};
@@ -57,7 +58,8 @@ impl Run<'_> {
             ));
         }
         let prev_result = self.call.conf.prev_result()?;
-        let plan = self.plan().map_err(CompleteError::into_error)?;
+        // Neither plan nor record is taken apart: the process ends in a moment.
+        let plan = ManuallyDrop::new(self.plan().map_err(CompleteError::into_error)?);
         for warning in &plan.warnings {
             self.log.warn(warning.clone());
         }
@@ -70,7 +72,7 @@ impl Run<'_> {
             return Err(forgotten(held, error));
         }
 
-        let mut record = Record {
+        let mut record = ManuallyDrop::new(Record {
             boot: boot_id().to_owned(),
             netns: to.netns.clone(),
             netns_identity: match found {
@@ -81,7 +83,7 @@ impl Run<'_> {
             progress: Progress::Started,
             steps: Vec::new(),
             result: prev_result,
-        };
+        });
         match self.run_steps(&plan, &held, &mut record, to) {
             Ok(result) => {
                 if plan.steps.iter().all(|step| executed(step).is_none()) {

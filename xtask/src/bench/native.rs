@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use lab::tools::{cni_plugin_dir, headcni_bin_dir, workspace_dir};
+use lab::tools::{cni_plugin_dir, headcni, headcni_bin_dir, workspace_dir};
 use serde_json::Value;
 
 use super::burst::{AT_ONCE, Burst, burst};
@@ -25,7 +25,7 @@ use super::call::{Cost, cost_of};
 use super::sandbox::Pod;
 use super::turns::order;
 use crate::cargo::{cargo, target_dir};
-use crate::dist::musl_target;
+use crate::dist::{copy_executable, musl_target};
 use crate::run::run;
 use contestant::{By, Contestant, Network};
 
@@ -38,13 +38,18 @@ pub(super) fn build_floor() -> Result<()> {
     run(command.args(["--package", "net", "--example", "floor"]))
 }
 
-/// The floor, copied as an installed plugin is: what a linker has written piece by piece costs a
-/// new process more page faults.
-fn floor(state: &Path) -> Result<PathBuf> {
+/// A directory with the floor and with our plugin, both copied a moment ago: how many page faults
+/// a new process has depends on how its file came into memory, in one piece or bit by bit.
+fn programs(state: &Path) -> Result<PathBuf> {
     let release = target_dir()?.join(musl_target()?).join("release");
-    let copy = state.join("floor");
-    fs::copy(release.join("examples/floor"), &copy).context("copy the floor")?;
-    Ok(copy)
+    let dir = state.join("bin");
+    fs::create_dir(&dir).context("make a directory for programs")?;
+    for program in [release.join("examples/floor"), headcni()] {
+        let name = program.file_name().context("a program has a name")?;
+        copy_executable(&program, &dir.join(name))
+            .with_context(|| format!("copy {}", program.display()))?;
+    }
+    Ok(dir)
 }
 
 /// All that was measured of somebody.
@@ -65,12 +70,12 @@ struct Measured {
 )]
 pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     let mut pods = Pods::new()?;
-    let floor = floor(state)?;
+    let programs = programs(state)?;
     let (mut contestants, mut left_out) = (vec![], None);
     // Nodes have pods: the first one to come and the last one to go cost more than others.
     let staying = pods.fresh(Contestant::ALL.len())?;
     for (pod, (network, by)) in staying.iter().zip(Contestant::ALL) {
-        let who = Contestant::new(network, by, &floor, state);
+        let who = Contestant::new(network, by, &programs, state);
         match who.attach(pod, identity) {
             Ok(_) => contestants.push(who),
             // What the others cost is worth knowing all the same.

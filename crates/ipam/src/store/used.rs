@@ -3,7 +3,7 @@
 //! No two of them have an address in common: whoever makes a map removes those that overlap with
 //! it. So whoever has read the map of an address knows that it is the only one.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
@@ -83,19 +83,13 @@ impl Map {
 
 /// The map of a window, from its file or else made of the directory's names.
 pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Map> {
-    let file = file::open(&path(dir, window), OFlags::RDWR | OFlags::NOFOLLOW);
-    let bits = bits(window);
-    let is_map = |file: &File| {
-        file.metadata()
-            .is_ok_and(|m| m.len() == bits.div_ceil(8) as u64)
-    };
-    match file {
-        Ok(file) if is_map(&file) => Ok(Map {
+    match file::open(&path(dir, window), OFlags::RDWR | OFlags::NOFOLLOW) {
+        Ok(file) => Ok(Map {
             window,
-            bits: Bitmap::of_file(file, bits),
+            bits: Bitmap::of_file(file, bits(window)),
         }),
         // None, or none of ours.
-        _ => rebuild(dir, window),
+        Err(_) => rebuild(dir, window),
     }
 }
 

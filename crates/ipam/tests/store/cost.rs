@@ -72,7 +72,7 @@ fn a_full_range_costs_no_more_to_refuse() {
 
 /// What a call makes in the store, up to letting go of its lock.
 #[rstest]
-#[case::of_an_add("ADD", 34)]
+#[case::of_an_add("ADD", 33)]
 #[case::of_a_check("CHECK", 16)]
 #[case::of_a_del("DEL", 33)]
 fn the_cost_in_the_store(#[case] verb: &str, #[case] most: usize) {

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lab::tools::{cni_plugin_dir, headcni_bin_dir};
+use lab::tools::cni_plugin_dir;
 use serde_json::{Value, json};
 
 use crate::bench::call::{Call, timed};
@@ -60,7 +60,8 @@ pub(super) struct Contestant {
     pub(super) by: By,
     /// Names its network, and numbers its subnets.
     id: u8,
-    floor: PathBuf,
+    /// Where the floor and our plugin are.
+    programs: PathBuf,
     state: PathBuf,
 }
 
@@ -77,12 +78,12 @@ impl Contestant {
         (Network::HostPort, By::BridgePortmap),
     ];
 
-    pub(super) fn new(network: Network, by: By, floor: &Path, state: &Path) -> Self {
+    pub(super) fn new(network: Network, by: By, programs: &Path, state: &Path) -> Self {
         Self {
             network,
             by,
             id: 64 + network as u8 * 8 + by as u8,
-            floor: floor.to_owned(),
+            programs: programs.to_owned(),
             state: state.to_owned(),
         }
     }
@@ -96,7 +97,7 @@ impl Contestant {
     ) -> Result<(Duration, Value)> {
         let (mut wall, mut result) = (Duration::ZERO, Value::Null);
         if self.by == By::Floor {
-            let mut command = Command::new(&self.floor);
+            let mut command = Command::new(self.programs.join("floor"));
             command.arg("add").arg(&pod.netns).arg(host_link(pod));
             command.args(self.addresses(pod));
             let ran = timed(wrap(command), "").context("ADD by the floor")?;
@@ -113,7 +114,7 @@ impl Contestant {
     /// Detaches a pod whose attachment had this result.
     pub(super) fn detach(&self, pod: &Pod, result: &Value) -> Result<Duration> {
         if self.by == By::Floor {
-            let mut command = Command::new(&self.floor);
+            let mut command = Command::new(self.programs.join("floor"));
             command.arg("del").arg(host_link(pod));
             return Ok(timed(command, "").context("DEL by the floor")?.0);
         }
@@ -141,7 +142,7 @@ impl Contestant {
             }),
         };
         let dir = match self.by {
-            By::Headcni => headcni_bin_dir(),
+            By::Headcni => self.programs.clone(),
             _ => reference.clone(),
         };
         let mut plugins = vec![(dir, own)];
