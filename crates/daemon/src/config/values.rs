@@ -1,0 +1,250 @@
+//! Values that a configuration writes in a form of their own.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Networks: one, a list, or a text with commas; at most one per IP family where that is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(pub Vec<IpNet>);
+
+impl FromStr for Networks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty());
+        let networks = parts.map(network).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self(networks))
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let net: IpNet = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a network of the form 10.244.0.0/16"))?;
+    if net.addr() != net.network() {
+        return Err(format!(
+            "{text} has host bits: did you mean {}?",
+            net.trunc()
+        ));
+    }
+    Ok(net)
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.0.iter().map(IpNet::to_string).collect();
+        f.write_str(&texts.join(","))
+    }
+}
+
+impl Serialize for Networks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [one] => one.serialize(serializer),
+            all => all.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Networks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(
+            untagged,
+            expecting = "a network like \"10.244.0.0/16\", or a list of them"
+        )]
+        enum Form {
+            Text(String),
+            List(Vec<String>),
+        }
+        let texts = match Form::deserialize(deserializer)? {
+            Form::Text(text) => vec![text],
+            Form::List(texts) => texts,
+        };
+        let mut all = Vec::new();
+        for text in texts {
+            let Self(networks) = text.parse().map_err(serde::de::Error::custom)?;
+            all.extend(networks);
+        }
+        Ok(Self(all))
+    }
+}
+
+impl JsonSchema for Networks {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Networks".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "a network like 10.244.0.0/16, several with commas between them, or a list",
+            "anyOf": [
+                { "type": "string" },
+                { "type": "array", "items": { "type": "string" } }
+            ]
+        })
+    }
+}
+
+/// How large each node's part of the cluster's networks is: `/24`, or `/24,/64` for both families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerNode {
+    /// Prefix length of a node's IPv4 network.
+    pub ipv4: u8,
+    /// Prefix length of a node's IPv6 network.
+    pub ipv6: u8,
+}
+
+impl Default for PerNode {
+    fn default() -> Self {
+        Self { ipv4: 24, ipv6: 64 }
+    }
+}
+
+impl FromStr for PerNode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lengths = Self::default();
+        let mut parts = text
+            .split(',')
+            .map(|part| part.trim().trim_start_matches('/'));
+        let wrong = || format!("{text:?} is not of the form /24 or /24,/64");
+        let first: u8 = parts
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .map_err(|_| wrong())?;
+        match parts.next() {
+            Some(second) => {
+                lengths.ipv4 = first;
+                lengths.ipv6 = second.parse().map_err(|_| wrong())?;
+            }
+            // There is no IPv4 network that long.
+            None if first > 32 => lengths.ipv6 = first,
+            None => lengths.ipv4 = first,
+        }
+        let is_sound = (1..=30).contains(&lengths.ipv4)
+            && (1..=126).contains(&lengths.ipv6)
+            && parts.next().is_none();
+        if is_sound { Ok(lengths) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for PerNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{},/{}", self.ipv4, self.ipv6)
+    }
+}
+
+impl Serialize for PerNode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PerNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for PerNode {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "PerNode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^/?[0-9]+(,\\s*/?[0-9]+)?$",
+            "description": "/24, or /24,/64 for IPv4 and IPv6"
+        })
+    }
+}
+
+/// A length of time: `30s`, `2m`, `1h30m`, `500ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a length of time like 30s, 2m or 1h30m");
+        let (mut total, mut rest) = (Duration::ZERO, text);
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+            rest = &rest[digits..];
+            let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+            let unit = match &rest[..letters] {
+                "ms" => Duration::from_millis(1),
+                "s" => Duration::from_secs(1),
+                "m" => Duration::from_mins(1),
+                "h" => Duration::from_hours(1),
+                _ => return Err(wrong()),
+            };
+            let number = u32::try_from(number).map_err(|_| wrong())?;
+            let span = unit.checked_mul(number).ok_or_else(wrong)?;
+            total = total.checked_add(span).ok_or_else(wrong)?;
+            rest = &rest[letters..];
+        }
+        if total.is_zero() {
+            Err(wrong())
+        } else {
+            Ok(Self(total))
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+        let mut rest = millis;
+        for (length, unit) in units {
+            if rest >= length {
+                write!(f, "{}{unit}", rest / length)?;
+                rest %= length;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^([0-9]+(ms|s|m|h))+$",
+            "description": "a length of time like 30s, 2m or 1h30m"
+        })
+    }
+}

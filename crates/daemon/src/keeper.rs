@@ -1,0 +1,190 @@
+//! Keeps a part of the node as it should be: a full pass at start, after every sign of a change, and
+//! from time to time all the same.
+//!
+//! A pass that fails is tried again, the longer the more often it has failed. One that had to
+//! repair something again and again, because somebody else undoes it, is slowed down as well.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::conditions::{Condition, Conditions};
+use crate::metrics::{ByPart, Metrics};
+
+/// Nothing is done more often than this, whatever happens.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The first wait after a failure, and after a repair that did not last.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest wait in a fight: below FIGHT, so that it is still seen as one.
+const LONGEST_TRUCE: Duration = Duration::from_secs(4);
+/// A repair that comes this soon after the one before is a fight.
+const FIGHT: Duration = Duration::from_secs(5);
+/// So many of them in a row are let pass.
+const PATIENCE: u32 = 10;
+
+/// What a pass has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// For the condition: what is in place.
+    pub message: String,
+    /// What was not as it should be and is again, for the log.
+    pub repairs: Vec<String>,
+}
+
+/// A part of the node, and where it is reported.
+#[derive(Clone)]
+pub struct Part {
+    /// As metrics and logs have it.
+    pub name: &'static str,
+    /// What holds while its passes succeed.
+    pub condition: Condition,
+    /// A pass is due when this is notified.
+    pub changed: Arc<Notify>,
+    /// How often a pass is made anyway.
+    pub every: Duration,
+}
+
+/// Where passes are reported.
+#[derive(Clone)]
+pub struct Reports {
+    /// For `/ready`.
+    pub conditions: Arc<Conditions>,
+    /// For `/metrics`.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Makes passes until it is told to end.
+pub async fn keep<S, F>(
+    part: Part,
+    reports: Reports,
+    mut settings: watch::Receiver<S>,
+    end: CancellationToken,
+    pass: F,
+) where
+    S: Clone + Send + Sync + 'static,
+    F: Fn(S) -> Result<Outcome, String> + Clone + Send + Sync + 'static,
+{
+    let mut wait = Duration::ZERO;
+    let mut pace = Pace::default();
+    loop {
+        let current = settings.borrow_and_update().clone();
+        let work = pass.clone();
+        let started = Instant::now();
+        let outcome = tokio::task::spawn_blocking(move || work(current)).await;
+        let Ok(outcome) = outcome else {
+            // A panic ends the process; this is its end.
+            return;
+        };
+        let by = ByPart {
+            part: part.name.to_owned(),
+        };
+        let metrics = &reports.metrics;
+        metrics
+            .reconcile_duration
+            .get_or_create(&by)
+            .observe(started.elapsed().as_secs_f64());
+        let until = match outcome {
+            Ok(outcome) => {
+                for repair in &outcome.repairs {
+                    tracing::info!(part = part.name, %repair, "repaired");
+                }
+                wait = Duration::ZERO;
+                let slowed = pace.after(!outcome.repairs.is_empty(), started);
+                if !outcome.repairs.is_empty() {
+                    metrics.repairs.get_or_create(&by).inc();
+                }
+                reports.conditions.holds(part.condition, outcome.message);
+                slowed
+            }
+            Err(message) => {
+                metrics.reconcile_errors.get_or_create(&by).inc();
+                reports.conditions.fails(part.condition, message);
+                wait = (wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+                PAUSE
+            }
+        };
+        // What happens in the meantime is looked at afterwards, all at once.
+        let due = tokio::time::Instant::now() + until;
+        let next = if wait.is_zero() { part.every } else { wait };
+        tokio::select! {
+            () = end.cancelled() => return,
+            changed = settings.changed() => if changed.is_err() { return },
+            _ = timeout(next, part.changed.notified()) => {}
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = sleep_until(due) => {}
+        }
+        sleep(Duration::ZERO).await;
+    }
+}
+
+/// Slows repairs down that don't last.
+#[derive(Default)]
+struct Pace {
+    last_repair: Option<Instant>,
+    in_a_row: u32,
+}
+
+impl Pace {
+    /// How long to wait at least after a pass.
+    fn after(&mut self, has_repaired: bool, now: Instant) -> Duration {
+        if !has_repaired {
+            return PAUSE;
+        }
+        let is_soon = self.last_repair.is_some_and(|last| now - last < FIGHT);
+        self.in_a_row = if is_soon { self.in_a_row + 1 } else { 0 };
+        self.last_repair = Some(now);
+        match self.in_a_row.checked_sub(PATIENCE) {
+            None => PAUSE,
+            Some(0) => {
+                tracing::warn!(
+                    "something undoes our repairs again and again; they are made less often now"
+                );
+                FIRST_WAIT
+            }
+            Some(more) => (FIRST_WAIT * (more + 1)).min(LONGEST_TRUCE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fight_is_slowed_down_and_forgotten_when_it_ends() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for _ in 0..PATIENCE {
+            assert_eq!(pace.after(true, now), PAUSE);
+            now += PAUSE;
+        }
+        let waits: Vec<Duration> = (0..6)
+            .map(|_| {
+                let wait = pace.after(true, now);
+                now += wait;
+                wait
+            })
+            .collect();
+        assert_eq!(waits[0], PAUSE, "the last of those that are let pass");
+        assert_eq!(waits[1], FIRST_WAIT);
+        assert_eq!(waits[5], LONGEST_TRUCE);
+        now += FIGHT;
+        assert_eq!(pace.after(true, now), PAUSE);
+    }
+
+    #[test]
+    fn a_pass_that_repairs_nothing_is_no_part_of_a_fight() {
+        let mut pace = Pace::default();
+        let now = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(pace.after(false, now), PAUSE);
+        }
+        assert_eq!(pace.after(true, now), PAUSE);
+    }
+}

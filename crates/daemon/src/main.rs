@@ -1,0 +1,3 @@
+//! headcni-daemon.
+
+fn main() {}
