@@ -21,7 +21,7 @@ test: toolchain ## everything, from a fresh machine on (root)
 bench: toolchain ## measure (root); PART=delegate, ipam or native for one, ITERATIONS=200
 	@cargo xtask bench $(PART) --iterations $(or $(ITERATIONS),200)
 
-install: toolchain ## put the plugins of dist/bin into $(DESTDIR)/opt/cni/bin
+install: toolchain ## put dist/bin into $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin
 	@cargo xtask install --destdir '$(DESTDIR)'
 
 tools: toolchain ## fetch the real components that tests run against

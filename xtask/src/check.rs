@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::cargo::cargo;
-use crate::dist::{self, PLUGINS};
+use crate::dist;
 use crate::elf::check_static;
 use crate::run::{run, say};
 
@@ -31,14 +31,14 @@ pub(crate) fn check() -> Result<()> {
     run(&mut cargo(&["test", "--workspace", "--lib", "--bins"]))?;
     run(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     dist::build()?;
-    plugins_are_static()?;
+    programs_are_static()?;
     say(start, "check: all well");
     Ok(())
 }
 
-fn plugins_are_static() -> Result<()> {
-    for plugin in PLUGINS {
-        let path = dist::bin_dir().join(plugin.bin);
+fn programs_are_static() -> Result<()> {
+    for program in dist::programs() {
+        let path = dist::bin_dir().join(program.bin);
         let image = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         check_static(&image).with_context(|| format!("{} is not static", path.display()))?;
     }

@@ -14,50 +14,67 @@ use lab::tools::workspace_dir;
 use crate::cargo::{cargo, target_dir};
 use crate::run::{output, run, run_patiently};
 
-/// A CNI plugin that we ship.
-pub(crate) struct Plugin {
+/// A program that we ship.
+pub(crate) struct Program {
     /// Cargo package.
     pub(crate) package: &'static str,
-    /// Name of the binary, which is also the plugin's `type`.
+    /// Name of the binary; of a plugin, it is also the `type`.
     pub(crate) bin: &'static str,
 }
 
-/// All of them.
-pub(crate) const PLUGINS: &[Plugin] = &[
-    Plugin {
+/// The CNI plugins.
+pub(crate) const PLUGINS: &[Program] = &[
+    Program {
         package: "plugin",
         bin: "headcni",
     },
-    Plugin {
+    Program {
         package: "ipam",
         bin: "headcni-ipam",
     },
 ];
+
+/// What runs all the time.
+const DAEMONS: &[Program] = &[Program {
+    package: "daemon",
+    bin: "headcni-daemon",
+}];
+
+/// All programs, those that are built together in one group, and where they are installed. A plugin
+/// must not be built with what a daemon needs of their common dependencies.
+const GROUPS: [(&[Program], &str); 2] = [(PLUGINS, "opt/cni/bin"), (DAEMONS, "usr/local/bin")];
+
+/// All programs.
+pub(crate) fn programs() -> impl Iterator<Item = &'static Program> {
+    GROUPS.into_iter().flat_map(|(programs, _)| programs)
+}
 
 /// Where `make build` leaves the binaries.
 pub(crate) fn bin_dir() -> PathBuf {
     workspace_dir().join("dist/bin")
 }
 
-/// Builds the plugins as static binaries: they run on whatever libc a node has, and start in
-/// half the time of a dynamically linked one.
+/// Builds static binaries: they run on whatever libc a node has, and a plugin starts in half the
+/// time of a dynamically linked one.
 pub(crate) fn build() -> Result<()> {
     let target = musl_target()?;
     ensure_target(target)?;
-    let mut command = cargo(&["build", "--release", "--target", target]);
-    for plugin in PLUGINS {
-        command.args(["--package", plugin.package, "--bin", plugin.bin]);
+    for (programs, _) in GROUPS {
+        let mut command = cargo(&["build", "--release", "--target", target]);
+        for program in programs {
+            command.args(["--package", program.package, "--bin", program.bin]);
+        }
+        run(&mut command)?;
     }
-    run(&mut command)?;
 
     let (built, dist) = (target_dir()?.join(target).join("release"), bin_dir());
-    for plugin in PLUGINS {
-        place(&built.join(plugin.bin), &dist)?;
+    for program in programs() {
+        place(&built.join(program.bin), &dist)?;
     }
     Ok(())
 }
 
-/// Puts the built plugins into `opt/cni/bin` under a root, `/` if none is named.
+/// Puts what was built into its directories under a root, `/` if none is named.
 pub(crate) fn install(args: &[String]) -> Result<()> {
     let root = match args {
         [] => env::var_os("DESTDIR").unwrap_or_default(),
@@ -69,13 +86,14 @@ pub(crate) fn install(args: &[String]) -> Result<()> {
     } else {
         PathBuf::from(root)
     };
-    let into = into.join("opt/cni/bin");
-    for plugin in PLUGINS {
-        let from = bin_dir().join(plugin.bin);
-        if !from.is_file() {
-            bail!("no {}: run \"make build\" first", from.display());
+    for (programs, dir) in GROUPS {
+        for program in programs {
+            let from = bin_dir().join(program.bin);
+            if !from.is_file() {
+                bail!("no {}: run \"make build\" first", from.display());
+            }
+            place(&from, &into.join(dir))?;
         }
-        place(&from, &into)?;
     }
     Ok(())
 }

@@ -211,6 +211,11 @@ pub fn headcni() -> PathBuf {
     headcni_bin_dir().join("headcni")
 }
 
+/// The daemon under test.
+pub fn headcni_daemon() -> PathBuf {
+    headcni_bin_dir().join("headcni-daemon")
+}
+
 /// A `CNI_PATH` with our plugins, the reference plugins, and `noop`.
 pub fn cni_path() -> String {
     let dirs = [headcni_bin_dir(), cni_plugin_dir(), test_plugin_dir()];
