@@ -78,8 +78,12 @@ impl Running {
 
     /// Sends SIGKILL to this process alone; its children live on.
     pub fn kill(&self) {
-        // It may have ended already, which is what was wanted.
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.signal(Signal::KILL);
+    }
+
+    /// Sends a signal to this process alone. That it may have ended already is the caller's business.
+    pub fn signal(&self, signal: Signal) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
     }
 
     /// Sends SIGKILL to this process and to all its descendants that stayed in its group.
