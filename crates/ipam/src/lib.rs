@@ -14,6 +14,8 @@ mod verbs;
 
 pub use conf::Settings;
 pub use range::{Range, RangeError, RangeSet};
-pub use store::{Lease, LeaseRequest, Owner, Session, Store, StoreError, Usage};
+pub use store::{
+    Lease, LeaseRequest, Owner, Presence, SeenLease, Session, Store, StoreError, Usage,
+};
 pub use strategy::{Strategy, UnknownStrategy};
 pub use verbs::{InBoot, add, check, collect_garbage, del, in_boot, status};

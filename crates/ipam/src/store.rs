@@ -19,6 +19,7 @@ mod address_file;
 mod boot;
 mod file;
 mod fuse;
+mod look;
 mod newest;
 mod owner;
 mod reconcile;
@@ -39,6 +40,7 @@ use rustix::fs::OFlags;
 use crate::range::RangeSet;
 use crate::strategy::Strategy;
 
+pub use look::{Presence, SeenLease};
 pub use owner::Owner;
 pub use session::Session;
 

@@ -5,14 +5,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cni::{Attachment, CniArgs, Error, NetResult, PluginType, ValidAttachment, Verb};
+use cni::{Attachment, CniArgs, Error, NetResult, PluginType, ValidAttachment, Verb, code};
 use serde_json::Value;
+use state::netns::{self, Found, Identity};
+use state::{Held, OWN_TYPE, STAMP_VARIABLE, Store};
 
 use crate::delegate::{CompleteError, subnets_of};
 use crate::errors::Errors;
-use crate::netns::{self, Found, Identity};
-use crate::plan::OWN_TYPE;
-use crate::state::{Held, Store};
 use crate::steps::{Known, Member, Run, into_members, members};
 
 impl Run<'_> {
@@ -21,13 +20,36 @@ impl Run<'_> {
         let known = held
             .as_ref()
             .map_or(Ok(Known::Nothing), |held| self.load(held))?;
-        let outcome = self.undo_known(&known, of);
+        let outcome = match self.refuse_changed(held.as_ref(), of) {
+            Err(error) if !matches!(known, Known::Nothing) => return Err(error),
+            Err(error) => Err(error),
+            Ok(()) => self.undo_known(&known, of),
+        };
         // What is on record is kept for as long as anything real remains.
         if outcome.is_ok() || matches!(known, Known::Nothing) {
             let forgotten = held.map_or(Ok(()), Held::remove);
             return outcome.and(forgotten.map_err(Error::from));
         }
         outcome
+    }
+
+    /// Refuses a DEL for a state of the record that is past: the container may have been attached
+    /// anew since somebody looked.
+    fn refuse_changed(&self, held: Option<&Held>, of: &Attachment) -> Result<(), Error> {
+        let Some(expected) = self.call.env.get(STAMP_VARIABLE)? else {
+            return Ok(());
+        };
+        let stamp = held.map(Held::stamp).transpose()?;
+        if stamp.is_some_and(|stamp| stamp.is(expected)) {
+            return Ok(());
+        }
+        Err(Error::new(
+            code::TRY_AGAIN_LATER,
+            format!(
+                "the record of container {} interface {} is not the one that was to be undone",
+                of.container, of.ifname
+            ),
+        ))
     }
 
     fn undo_known(&self, known: &Known, of: &Attachment) -> Result<(), Error> {

@@ -25,6 +25,7 @@ use cni::{
 };
 use net::{Netns, Socket};
 use serde_json::{Map, Value};
+use state::link;
 
 pub(crate) use conf::complete;
 use kernel::{Blueprint, Site, refused};
@@ -117,7 +118,9 @@ impl<'a> Native<'a> {
         for note in settings.ports.unserved(&wiring.ips()) {
             self.log.warn(note);
         }
-        let (filter, novelty) = self.ensure_ruleset(&settings, &wiring)?;
+        let (filter, novelty) = self.log.step("ruleset", Verb::Add, || {
+            self.ensure_ruleset(&settings, &wiring)
+        })?;
         let host_socket = Socket::route().map_err(refused)?;
         let site = Site {
             home: &home,
@@ -125,7 +128,7 @@ impl<'a> Native<'a> {
             host_socket: &host_socket,
             log: self.log,
         };
-        let alias = links::alias(self.call.conf.name(), to);
+        let alias = link::alias(self.call.conf.name(), &to.container, &to.ifname);
         let blueprint = Blueprint {
             wiring: &wiring,
             settings: &settings,
@@ -144,7 +147,9 @@ impl<'a> Native<'a> {
         if !ports.is_empty() {
             remember(&result)?;
             let excluded = firewall::networks(&settings.exempt, &wiring.addresses);
-            self.open_ports(&filter, &ports, &excluded)?;
+            self.log.step("ports", Verb::Add, || {
+                self.open_ports(&filter, &ports, &excluded)
+            })?;
         }
         // The process ends in a moment, and closes them then.
         std::mem::forget((home, pod, host_socket, filter));
@@ -162,7 +167,7 @@ impl<'a> Native<'a> {
         errors.keep(unlinked);
         if is_unlinked {
             // Not while the link may be there: the next pod with the address would share it.
-            errors.keep(self.release(of));
+            errors.keep(self.log.step("ipam", Verb::Del, || self.release(of)));
         }
         errors.keep(closed.map(drop));
         errors.into_result()
@@ -171,7 +176,7 @@ impl<'a> Native<'a> {
     fn unlink(&self, of: &Attachment) -> Result<(), Error> {
         self.leave_second_place(of);
         let socket = Socket::route().map_err(refused)?;
-        let name = wiring::host_name(of);
+        let name = link::host_name(&of.container, &of.ifname);
         self.log.step("link", Verb::Del, || {
             net::delete_link(&socket, &name).map_err(refused)
         })?;
@@ -239,7 +244,9 @@ impl<'a> Native<'a> {
         }
         let path = to.netns.as_deref().unwrap_or_default();
         let is_in_pod = || netns::has_interface(path, to.ifname.as_str());
-        if links::is_there(&wiring::host_name(to)) && matches!(is_in_pod(), Ok(Some(true))) {
+        if links::is_there(&link::host_name(&to.container, &to.ifname))
+            && matches!(is_in_pod(), Ok(Some(true)))
+        {
             return Err(kernel::already_there(to));
         }
         Ok(())

@@ -7,14 +7,12 @@ use std::path::PathBuf;
 use api::paths;
 use cni::{Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
+use state::OWN_TYPE;
 
 use crate::conf::{Conf, Mode, located};
 use crate::delegate::{CompleteError, LoadSubnets, agreed, complete};
 use crate::native;
 use crate::shape::Shape;
-
-/// The plugin type that is us: such a step is done in this process.
-pub(crate) const OWN_TYPE: &str = "headcni";
 
 /// One plugin to execute.
 #[derive(Debug)]

@@ -10,13 +10,14 @@ use api::{SubnetEnv, SubnetEnvError};
 use calllog::CallLog;
 use cni::{Attachment, Call, Delegate, Error, NetResult, PluginType, Verb, code};
 use serde_json::{Map, Value};
+use state::netns::{self, Found};
+use state::{Held, OWN_TYPE, Progress, Record, RecordedStep, StateError, Store, boot_id};
 
 use crate::conf::Conf;
 use crate::delegate::{CompleteError, LoadSubnets};
 use crate::native::Native;
-use crate::netns::{self, Found};
-use crate::plan::{OWN_TYPE, Plan, Step, plan};
-use crate::state::{Held, Progress, Record, RecordedStep, StateError, Store, boot_id};
+use crate::netns::has_interface;
+use crate::plan::{Plan, Step, plan};
 
 /// One call, and all that it needs.
 pub(crate) struct Run<'a> {
@@ -444,7 +445,7 @@ fn refuse_existing_interface(to: &Attachment) -> Result<(), Error> {
     if name == "lo" {
         return Ok(());
     }
-    match netns::has_interface(path, name) {
+    match has_interface(path, name) {
         Ok(Some(true)) => Err(Error::new(
             code::ALREADY_ATTACHED,
             format!("CNI_IFNAME {name} exists already in CNI_NETNS {path}"),

@@ -64,6 +64,10 @@ impl Session {
         Ok(session)
     }
 
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn make_index_anew(&mut self, last_boot: Option<&str>) -> Result<(), StoreError> {
         let outcome = reconcile(&self.dir, &self.boot, last_boot).and_then(|()| self.settle());
         self.index = match outcome {

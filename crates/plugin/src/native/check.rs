@@ -14,7 +14,6 @@ use net::{
 use super::Native;
 use super::kernel::{not_visited, refused};
 use super::settings::Settings;
-use super::wiring;
 
 /// What is wrong with an attachment.
 fn broken(what: impl Into<String>) -> Error {
@@ -64,7 +63,7 @@ impl<'a> Claim<'a> {
                 "prevResult has no interface {name} in the container"
             )));
         };
-        let host_name = wiring::host_name(of);
+        let host_name = state::link::host_name(&of.container, &of.ifname);
         let mut interfaces = stated.interfaces.iter();
         Ok(Self {
             host: interfaces.find(|interface| interface.name == host_name),

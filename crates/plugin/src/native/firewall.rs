@@ -10,15 +10,13 @@ use ipnet::IpNet;
 use net::nft::NftError;
 use net::ruleset::{self, Sets, Table};
 use net::{Errno, NetError, Socket, sysctl};
+use state::{Ports, Record, addresses_in, link};
 
 use super::kernel::{Novelty, refused};
 use super::links;
-use super::ports::ports_of;
 use super::settings::{Settings, exempt};
-use super::wiring::{PodAddress, Wiring, host_name};
+use super::wiring::{PodAddress, Wiring};
 use super::{Native, unavailable};
-use crate::plan::OWN_TYPE;
-use crate::state::{self, Record};
 
 impl Native<'_> {
     /// Makes sure that the rules are there, and that they know this network. The socket is for
@@ -68,14 +66,16 @@ impl Native<'_> {
         };
         // A pod lives as long as its link; a node that is itself a container restarts without a
         // new boot.
-        if !links::is_there(&host_name(of)) {
+        if !links::is_there(&link::host_name(&of.container, &of.ifname)) {
             return Ok(());
         }
-        for step in record.steps.iter().filter(|step| step.kind == OWN_TYPE) {
+        let addresses = addresses_in(result, &of.ifname);
+        for step in record.native_steps() {
             let keys = Keys::new(&step.config, "");
             let known = networks_of(keys, result);
             cover(socket, &known).map_err(refused)?;
-            self.open_ports(socket, &ports_of(keys, result, of), &known)?;
+            let ports = Ports::for_cleaning(&step.config).on(&addresses);
+            self.open_ports(socket, &ports, &known)?;
         }
         Ok(())
     }

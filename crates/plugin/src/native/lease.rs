@@ -7,9 +7,9 @@ use cni::{
     Attachment, Delegate, DelegateError, Error, Keys, NetResult, PluginType, ValidAttachment, Verb,
     code,
 };
+use state::boot_id;
 
 use super::Native;
-use crate::state::boot_id;
 
 /// How often an IPAM plugin is asked.
 const MAX_TRIES: u32 = 3;

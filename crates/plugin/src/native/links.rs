@@ -6,15 +6,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cni::{Attachment, Error, NetworkName, ValidAttachment};
+use cni::{Error, NetworkName, ValidAttachment};
 use net::{Batch, Link, Socket};
 
 use super::kernel::refused;
-
-/// What is written on an attachment's link.
-pub(crate) fn alias(network: &NetworkName, of: &Attachment) -> String {
-    format!("headcni {network} {} {}", of.container, of.ifname)
-}
 
 /// Whether the host has a link of this name.
 pub(crate) fn is_there(name: &str) -> bool {
@@ -54,46 +49,6 @@ pub(crate) fn delete_all_but(
 
 /// The container and interface that a link of ours is for, if it is of this network.
 fn attachment_of<'a>(link: &'a Link, network: &str) -> Option<(&'a str, &'a str)> {
-    if !link.name.starts_with("hc") || link.kind != "veth" {
-        return None;
-    }
-    let mut words = link.alias.split(' ');
-    let is_ours = words.next() == Some("headcni") && words.next() == Some(network);
-    match (is_ours, words.next(), words.next(), words.next()) {
-        (true, Some(container), Some(ifname), None) => Some((container, ifname)),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn link(name: &str, alias: &str) -> Link {
-        Link {
-            index: 7,
-            name: name.to_owned(),
-            is_up: true,
-            mac: None,
-            mtu: 1280,
-            group: 0,
-            kind: "veth".to_owned(),
-            alias: alias.to_owned(),
-        }
-    }
-
-    #[test]
-    fn only_a_link_that_says_so_is_of_the_network() {
-        let ours = link("hc0123456789a", "headcni net box eth0");
-        assert_eq!(attachment_of(&ours, "net"), Some(("box", "eth0")));
-        assert_eq!(attachment_of(&ours, "other"), None);
-        for other in [
-            link("veth0", "headcni net box eth0"),
-            link("hc0", "net box eth0"),
-            link("hc0", "headcni net box"),
-            link("hc0", ""),
-        ] {
-            assert_eq!(attachment_of(&other, "net"), None, "{other:?}");
-        }
-    }
+    let labelled = state::link::read_alias(&link.name, &link.kind, &link.alias)?;
+    (labelled.network == network).then_some((labelled.container, labelled.ifname))
 }

@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{Attachment, Error, Keys, NetResult, code};
+use cni::{Attachment, Error, Verb, code};
 use ipnet::IpNet;
 use net::host_ports::{self, HostPort, HostPortError, Protocol};
 use net::{RouteKind, Socket, conntrack};
+use state::link::host_name;
+use state::{Ports, addresses_in};
 
 use super::Native;
 use super::firewall::networks_of;
 use super::kernel::{PROTO_HEADCNI, refused};
-use super::settings::Ports;
-use super::wiring::host_name;
 
 /// An address of each family, for asking whether there is anything to do at all.
 const EITHER_FAMILY: [IpAddr; 2] = [
@@ -46,7 +46,7 @@ impl Native<'_> {
         }
         let result = self.call.conf.prev_result().ok().flatten();
         let addresses = match &result {
-            Some(result) => addresses_in(result, of),
+            Some(result) => addresses_in(result, &of.ifname),
             // The record is lost: the link still knows.
             None => addresses_by_link(of)?,
         };
@@ -54,16 +54,18 @@ impl Native<'_> {
         if ports.is_empty() {
             return Ok(None);
         }
-        let others = addresses_of_others(of)?;
-        ports.retain(|port| !others.contains(&port.pod));
-        let socket = Socket::netfilter().map_err(refused)?;
-        host_ports::remove(&socket, &ports).map_err(refused)?;
-        self.forget_flows(
-            &socket,
-            &ports,
-            &networks_of(self.keys(), &result.unwrap_or_default()),
-        );
-        Ok(Some(socket))
+        self.log.step("ports", Verb::Del, || {
+            let others = addresses_of_others(of)?;
+            ports.retain(|port| !others.contains(&port.pod));
+            let socket = Socket::netfilter().map_err(refused)?;
+            host_ports::remove(&socket, &ports).map_err(refused)?;
+            self.forget_flows(
+                &socket,
+                &ports,
+                &networks_of(self.keys(), &result.unwrap_or_default()),
+            );
+            Ok(Some(socket))
+        })
     }
 
     /// A UDP flow that the kernel remembers would go on to where it went before.
@@ -80,29 +82,11 @@ impl Native<'_> {
     }
 }
 
-/// The hostPorts that an attachment has by its configuration and the result of its ADD.
-pub(super) fn ports_of(conf: Keys<'_>, result: &NetResult, of: &Attachment) -> Vec<HostPort> {
-    Ports::for_cleaning(conf.map()).on(&addresses_in(result, of))
-}
-
-/// The addresses that an attachment has by the result of its ADD.
-fn addresses_in(result: &NetResult, of: &Attachment) -> Vec<IpAddr> {
-    let is_ours = |index: usize| {
-        result
-            .interfaces
-            .get(index)
-            .is_some_and(|interface| interface.name == of.ifname.as_str())
-    };
-    let ips = result.ips.iter();
-    ips.filter(|ip| ip.interface.is_none_or(is_ours))
-        .map(|ip| ip.address.addr())
-        .collect()
-}
-
 /// The addresses that lead to an attachment by its link.
 fn addresses_by_link(of: &Attachment) -> Result<Vec<IpAddr>, Error> {
     let socket = Socket::route().map_err(refused)?;
-    let Some(link) = net::link(&socket, &host_name(of)).map_err(refused)? else {
+    let Some(link) = net::link(&socket, &host_name(&of.container, &of.ifname)).map_err(refused)?
+    else {
         return Ok(Vec::new());
     };
     let routes = net::routes(&socket).map_err(refused)?;
@@ -139,7 +123,7 @@ fn leads_by(route: &net::Route, wanted: u32) -> bool {
 /// The addresses that lead to other pods by now: a late DEL is of a pod that had them before.
 fn addresses_of_others(of: &Attachment) -> Result<Vec<IpAddr>, Error> {
     let socket = Socket::route().map_err(refused)?;
-    let own = net::link(&socket, &host_name(of)).map_err(refused)?;
+    let own = net::link(&socket, &host_name(&of.container, &of.ifname)).map_err(refused)?;
     let is_own = |route: &net::Route| own.as_ref().is_some_and(|link| leads_by(route, link.index));
     let routes = net::routes(&socket).map_err(refused)?;
     let others = routes

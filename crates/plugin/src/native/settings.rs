@@ -3,7 +3,6 @@
 //! Pure: everything is parsed and judged here, before anything is made in the kernel.
 
 mod limits;
-mod ports;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,8 +12,8 @@ use ipnet::IpNet;
 use net::host_ports::HostPort;
 use net::{Mac, TokenBucket};
 use serde_json::Map;
+use state::Ports;
 
-pub(crate) use self::ports::Ports;
 use super::conf::networks::{Named, named_ranges, networks};
 
 /// What the datapath is to be like.

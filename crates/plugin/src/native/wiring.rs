@@ -9,6 +9,7 @@ use cni::{Attachment, Dns, Error, Interface, IpConfig, NetResult};
 use ipnet::IpNet;
 use net::Mac;
 use serde_json::Map;
+use state::link;
 
 use super::kernel::Place;
 use super::settings::Settings;
@@ -111,7 +112,7 @@ impl Wiring {
             })
             .chain(routes_to_own_subnets(&addresses, &stated_routes));
         Ok(Self {
-            host_name: host_name(to),
+            host_name: link::host_name(&to.container, &to.ifname),
             pod_name: to.ifname.to_string(),
             host_mac: host_mac(to),
             pod_mac: settings.mac.unwrap_or_else(|| mac_of(first.ip())),
@@ -206,21 +207,8 @@ pub(crate) fn is_index(number: u32) -> bool {
     number >= FIRST_INDEX
 }
 
-/// The name of an attachment's link on the host: always the same, so nobody has to remember it.
-pub(crate) fn host_name(of: &Attachment) -> String {
-    format!("hc{:011x}", hash_of(of) >> 20)
-}
-
-/// FNV-1a over both names, then mixed: names that differ in one letter are far apart.
-/// <http://www.isthe.com/chongo/tech/comp/fnv/>
 fn hash_of(attachment: &Attachment) -> u64 {
-    let names = [attachment.container.as_str(), attachment.ifname.as_str()];
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    // No name has a zero in it.
-    for byte in names.join("\0").bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    link::hash(&attachment.container, &attachment.ifname)
 }
 
 /// A hardware address that follows from the link's name, more or less.

@@ -37,7 +37,10 @@ fn routes(wiring: &Wiring) -> Vec<String> {
 #[test]
 fn names_differ_with_container_and_interface_and_stay() {
     let names: Vec<String> = [("a", "eth0"), ("a", "eth1"), ("b", "eth0"), ("ae", "th0")]
-        .map(|(container, ifname)| host_name(&attachment(container, ifname)))
+        .map(|(container, ifname)| {
+            let of = attachment(container, ifname);
+            link::host_name(&of.container, &of.ifname)
+        })
         .to_vec();
     for (index, name) in names.iter().enumerate() {
         assert_eq!(name.len(), 13, "{name}");

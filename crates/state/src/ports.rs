@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// The ports that a pod asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ports {
+pub struct Ports {
     mappings: Vec<PortMapping>,
     /// Whether those of any address are to be reached by 127.0.0.1 too.
     with_localhost: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Ports {
 
 /// One entry of `portMappings`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PortMapping {
+struct PortMapping {
     host: Host,
     protocol: Protocol,
     port: u16,
@@ -35,7 +35,7 @@ enum Host {
 
 impl Ports {
     /// Reads the ports; whatever is wrong with one of them is an error.
-    pub(super) fn parse(keys: Keys<'_>) -> Result<Self, Error> {
+    pub fn parse(keys: Keys<'_>) -> Result<Self, Error> {
         let runtime_path = keys.name("runtimeConfig");
         let runtime = keys.object("runtimeConfig")?;
         let list = match runtime {
@@ -66,7 +66,7 @@ impl Ports {
     }
 
     /// The ports that can be read, for undoing what an ADD of this configuration may have made.
-    pub(crate) fn for_cleaning(conf: &Map<String, Value>) -> Self {
+    pub fn for_cleaning(conf: &Map<String, Value>) -> Self {
         let list = conf
             .get("runtimeConfig")
             .and_then(|runtime| runtime.get("portMappings"))
@@ -85,7 +85,7 @@ impl Ports {
     /// The ports of a pod with these addresses.
     ///
     /// A port leads to one address of each family: the first, as with the reference plugin.
-    pub(crate) fn on(&self, pod_addresses: &[IpAddr]) -> Vec<HostPort> {
+    pub fn on(&self, pod_addresses: &[IpAddr]) -> Vec<HostPort> {
         let first = |of_family: fn(&IpAddr) -> bool| {
             let mut addresses = pod_addresses.iter().copied();
             addresses.find(of_family)
@@ -105,7 +105,7 @@ impl Ports {
     }
 
     /// Ports that a pod with these addresses can't have, for the log.
-    pub(crate) fn unserved(&self, pod_addresses: &[IpAddr]) -> Vec<String> {
+    pub fn unserved(&self, pod_addresses: &[IpAddr]) -> Vec<String> {
         let is_served = |mapping: &&PortMapping| {
             let mut pods = pod_addresses.iter();
             pods.any(|pod| mapping.host.leads_to(*pod))
@@ -119,7 +119,7 @@ impl Ports {
     }
 
     /// Whether a port is on an address of 127.0.0.0/8: the pod's link then needs `route_localnet`.
-    pub(crate) fn is_on_localhost(&self) -> bool {
+    pub fn is_on_localhost(&self) -> bool {
         self.mappings.iter().any(|mapping| match mapping.host {
             Host::One(IpAddr::V4(address)) => address.is_loopback(),
             _ => self.is_added_on_localhost(mapping),

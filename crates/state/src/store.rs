@@ -9,7 +9,7 @@
 //! namespaces don't outlive the kernel, and a record that a power failure tore counts as none.
 
 mod files;
-mod record;
+mod sight;
 
 use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -20,27 +20,41 @@ use std::time::{Duration, Instant};
 
 use cni::{Attachment, CniArgs, ContainerId, Error, IfName, NetworkName, code};
 
+use crate::record::{Record, boot_id, last_whole_line};
 use files::{Origin, Purpose};
-use record::last_whole_line;
-pub(crate) use record::{Progress, Record, RecordedStep, boot_id};
+pub use sight::{Content, STAMP_VARIABLE, Sight, Stamp};
 
 /// Trouble with records.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StateError {
+pub enum StateError {
+    /// Reading or writing went wrong.
     #[error("{attempt} {}", path.display())]
     Io {
+        /// What was attempted.
         attempt: &'static str,
+        /// On what.
         path: PathBuf,
+        /// Why it failed.
         #[source]
         source: io::Error,
     },
+    /// A file that no record can be read from.
     #[error("the record {} is damaged", path.display())]
-    Damaged { path: PathBuf },
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody else works on the attachment.
     #[error(
         "another call for container {container} interface {ifname} is still running, \
          or a plugin that it started is"
     )]
-    Busy { container: String, ifname: String },
+    Busy {
+        /// The container.
+        container: String,
+        /// The interface in it.
+        ifname: String,
+    },
 }
 
 impl From<StateError> for Error {
@@ -63,13 +77,14 @@ fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Sta
 
 /// The records of one network.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     data_dir: PathBuf,
     network_dir: PathBuf,
 }
 
 impl Store {
-    pub(crate) fn new(data_dir: &Path, network: &NetworkName) -> Self {
+    /// The records of `network` below `data_dir`.
+    pub fn new(data_dir: &Path, network: &NetworkName) -> Self {
         Self {
             data_dir: data_dir.to_owned(),
             network_dir: data_dir.join(network.as_str()),
@@ -77,7 +92,7 @@ impl Store {
     }
 
     /// Takes hold of an attachment that is about to be made.
-    pub(crate) fn hold_new(&self, of: &Attachment, wait: Duration) -> Result<Held, StateError> {
+    pub fn hold_new(&self, of: &Attachment, wait: Duration) -> Result<Held, StateError> {
         self.hold(of, wait, Lock::Create)?
             .ok_or_else(|| StateError::Io {
                 attempt: "create a lock in",
@@ -89,11 +104,7 @@ impl Store {
     /// Takes hold of an attachment, whether anything is on record about it or not.
     ///
     /// `None` if nothing is, and nothing can be: there is no place for a lock.
-    pub(crate) fn hold_any(
-        &self,
-        of: &Attachment,
-        wait: Duration,
-    ) -> Result<Option<Held>, StateError> {
+    pub fn hold_any(&self, of: &Attachment, wait: Duration) -> Result<Option<Held>, StateError> {
         match self.hold(of, wait, Lock::Create) {
             // Undoing must not wait for a disk to be writable again.
             Err(StateError::Io { .. }) => self.hold(of, wait, Lock::Open),
@@ -101,8 +112,16 @@ impl Store {
         }
     }
 
+    /// Takes hold of an attachment that something is on record about, at once or not at all.
+    /// Programs that the caller executes in the meantime don't hold it with him.
+    ///
+    /// `None` if nothing is on record, [`StateError::Busy`] if somebody works on it.
+    pub fn try_hold(&self, of: &Attachment) -> Result<Option<Held>, StateError> {
+        self.hold(of, Duration::ZERO, Lock::Watch)
+    }
+
     /// Every attachment that anything is on record about.
-    pub(crate) fn attachments(&self) -> Result<Vec<(ContainerId, IfName)>, StateError> {
+    pub fn attachments(&self) -> Result<Vec<(ContainerId, IfName)>, StateError> {
         let list = io_error("list the records in", &self.network_dir);
         let entries = match fs::read_dir(&self.network_dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -127,12 +146,22 @@ impl Store {
     }
 
     /// What is on record about an attachment that somebody else may be working on.
-    pub(crate) fn peek(&self, of: &Attachment) -> Option<Record> {
+    pub fn peek(&self, of: &Attachment) -> Option<Record> {
         last_whole_line(&read(&self.path(of)).ok()?)
     }
 
+    /// What is on record, and since when, without holding it; `None` if nothing is.
+    pub fn look(&self, of: &Attachment) -> Result<Option<Sight>, StateError> {
+        let path = self.path(of);
+        let file = match files::open(&path, Purpose::Read) {
+            Err(error) if cannot_exist(&error) => return Ok(None),
+            file => file.map_err(io_error("open", &path))?,
+        };
+        Sight::of(&file).map(Some).map_err(io_error("read", &path))
+    }
+
     /// Fails if an ADD could not record what it does.
-    pub(crate) fn check_writable(&self) -> Result<(), StateError> {
+    pub fn check_writable(&self) -> Result<(), StateError> {
         let probe = self
             .network_dir
             .join(format!(".probe-{}", std::process::id()));
@@ -175,10 +204,11 @@ impl Store {
             let opened = match mode {
                 Lock::Create => files::open_or_create(&path),
                 Lock::Open => files::open(&path, Purpose::Look).map(|file| (file, Origin::Found)),
+                Lock::Watch => files::open(&path, Purpose::Read).map(|file| (file, Origin::Found)),
             };
             let (file, origin) = match (opened, mode) {
                 (Ok(opened), _) => opened,
-                (Err(error), Lock::Open) if cannot_exist(&error) => return Ok(None),
+                (Err(error), Lock::Open | Lock::Watch) if cannot_exist(&error) => return Ok(None),
                 // Nobody was here before, or another call has just removed the empty directory.
                 (Err(error), Lock::Create)
                     if error.kind() == ErrorKind::NotFound && Instant::now() < deadline =>
@@ -222,7 +252,7 @@ impl Store {
 
 /// Shows `work` every attachment of this boot, of every network, that nobody else is working on.
 /// Nobody can begin to until it has been shown.
-pub(crate) fn for_each_settled(data_dir: &Path, mut work: impl FnMut(&Attachment, &Record)) {
+pub fn for_each_settled(data_dir: &Path, mut work: impl FnMut(&Attachment, &Record)) {
     let networks = fs::read_dir(data_dir).into_iter().flatten().flatten();
     let stores = networks.filter_map(|entry| {
         let network = entry.file_name().into_string().ok()?;
@@ -247,15 +277,36 @@ pub(crate) fn for_each_settled(data_dir: &Path, mut work: impl FnMut(&Attachment
     }
 }
 
+/// The networks that have records below `data_dir`; none if there is no such directory.
+pub fn networks(data_dir: &Path) -> Result<Vec<NetworkName>, StateError> {
+    let entries = match fs::read_dir(data_dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(io_error("list the networks in", data_dir))?,
+    };
+    let mut found: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| NetworkName::new(entry.file_name().to_str()?).ok())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
 #[derive(Clone, Copy)]
 enum Lock {
+    /// For programs that we execute as well, and made if need be.
     Create,
+    /// For programs that we execute as well.
     Open,
+    /// For us alone.
+    Watch,
 }
 
 /// An attachment that nobody else works on, for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub struct Held {
     path: PathBuf,
     file: File,
     origin: Origin,
@@ -275,7 +326,7 @@ impl Drop for Held {
 
 impl Held {
     /// What is on record, if anything.
-    pub(crate) fn load(&self) -> Result<Option<Record>, StateError> {
+    pub fn load(&self) -> Result<Option<Record>, StateError> {
         let is_untouched = self.length == 0 && !self.is_begun.get();
         if is_untouched && self.origin == Origin::Made {
             return Ok(None);
@@ -287,8 +338,16 @@ impl Held {
         last_whole_line(&bytes).map(Some).ok_or_else(damaged)
     }
 
+    /// Which state of the record this is.
+    pub fn stamp(&self) -> Result<Stamp, StateError> {
+        let metadata = self.file.metadata();
+        metadata
+            .map(|metadata| Stamp::of(&metadata))
+            .map_err(io_error("look at", &self.path))
+    }
+
     /// Adds the newest state to the record, which is begun anew by our first line.
-    pub(crate) fn save(&self, record: &Record) -> Result<(), StateError> {
+    pub fn save(&self, record: &Record) -> Result<(), StateError> {
         let mut line = serde_json::to_vec(record).unwrap_or_default();
         line.push(b'\n');
         let is_first = !self.is_begun.replace(true);
@@ -303,7 +362,7 @@ impl Held {
     }
 
     /// Forgets the attachment.
-    pub(crate) fn remove(self) -> Result<(), StateError> {
+    pub fn remove(self) -> Result<(), StateError> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(io_error("remove", &self.path)(error));

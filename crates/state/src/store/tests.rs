@@ -6,6 +6,7 @@ use serde_json::Map;
 use tempfile::TempDir;
 
 use super::*;
+use crate::{Progress, RecordedStep};
 
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
@@ -302,4 +303,72 @@ fn a_probe_for_writing_leaves_nothing() {
         files(&directory.path().join("data")).is_empty(),
         "nor an empty directory"
     );
+}
+
+#[test]
+fn a_look_tells_one_state_of_a_record_from_the_next() {
+    let directory = TempDir::new().unwrap();
+    let (store, of) = (store(&directory), attachment("box", "eth0"));
+    assert!(store.look(&of).unwrap().is_none());
+
+    let held = store.hold_new(&of, SHORT).unwrap();
+    let empty = store.look(&of).unwrap().unwrap();
+    assert!(matches!(empty.content, Content::Empty));
+    held.save(&record()).unwrap();
+    let begun = store.look(&of).unwrap().unwrap();
+    assert!(matches!(&begun.content, Content::Whole(record) if record.args == "A=1"));
+    assert_ne!(empty.stamp, begun.stamp);
+    assert_eq!(held.stamp().unwrap(), begun.stamp);
+    assert!(begun.stamp.is(&begun.stamp.to_string()));
+    held.save(&record()).unwrap();
+    assert_ne!(held.stamp().unwrap(), begun.stamp);
+    drop(held);
+
+    let path = store.path(&of);
+    cut(&path, 5);
+    let torn = store.look(&of).unwrap().unwrap();
+    assert!(matches!(torn.content, Content::Damaged));
+}
+
+#[test]
+fn trying_to_hold_never_waits_and_makes_nothing() {
+    let directory = TempDir::new().unwrap();
+    let (store, of) = (store(&directory), attachment("box", "eth0"));
+    assert!(store.try_hold(&of).unwrap().is_none());
+    assert_eq!(files(directory.path()), [""; 0]);
+
+    let held = store.hold_new(&of, SHORT).unwrap();
+    assert!(matches!(store.try_hold(&of), Err(StateError::Busy { .. })));
+    drop(held);
+    assert!(store.try_hold(&of).unwrap().is_some());
+}
+
+#[test]
+fn a_program_that_is_executed_meanwhile_does_not_hold_what_was_tried() {
+    let directory = TempDir::new().unwrap();
+    let (store, of) = (store(&directory), attachment("box", "eth0"));
+    drop(store.hold_new(&of, SHORT).unwrap());
+    let held = store.try_hold(&of).unwrap().unwrap();
+    let fds = Command::new("ls")
+        .args(["-l", "/proc/self/fd"])
+        .output()
+        .unwrap();
+    let fds = String::from_utf8(fds.stdout).unwrap();
+    assert!(!fds.contains("box@eth0"), "{fds}");
+    drop(held);
+}
+
+#[test]
+fn networks_are_directories_with_a_networks_name() {
+    let directory = TempDir::new().unwrap();
+    let data = directory.path().join("data");
+    assert_eq!(networks(&data).unwrap(), []);
+    for name in ["net", "b", ".hidden"] {
+        fs::create_dir_all(data.join(name)).unwrap();
+    }
+    File::create(data.join("file")).unwrap();
+    let names: Vec<_> = networks(&data).unwrap();
+    let names: Vec<_> = names.iter().map(NetworkName::as_str).collect();
+    assert_eq!(names, ["b", "net"]);
+    assert!(networks(&data.join("file")).is_err());
 }
