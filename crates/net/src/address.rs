@@ -10,6 +10,7 @@ use crate::read::{attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
 
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -36,6 +37,12 @@ impl Address {
             self.write(message);
             message.u32(IFA_FLAGS, IFA_F_NODAD | IFA_F_NOPREFIXROUTE);
         });
+    }
+
+    /// Adds taking this address from the link; refused with `EADDRNOTAVAIL` if it has none such.
+    pub fn remove_in(&self, batch: &mut Batch) {
+        let attempt = format!("remove the address {}", self.net);
+        batch.add(RTM_DELADDR, 0, attempt, |message| self.write(message));
     }
 
     /// `struct ifaddrmsg`, and which address.

@@ -355,6 +355,21 @@ pub fn list(socket: &Socket) -> Result<Vec<HostPort>, HostPortError> {
     Ok(ports)
 }
 
+/// The pods that may reach themselves by a hostPort, in order.
+pub fn hairpins(socket: &Socket) -> Result<Vec<IpAddr>, HostPortError> {
+    let mut pods = Vec::new();
+    for family in [&IPV4, &IPV6] {
+        let elements = nft::elements(socket, family.hairpin)?;
+        // The pod's address, twice.
+        let halves = elements
+            .iter()
+            .map(|element| element.key.split_at(element.key.len() / 2));
+        pods.extend(halves.filter_map(|(pod, _)| ip_of(pod)));
+    }
+    pods.sort_unstable();
+    Ok(pods)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

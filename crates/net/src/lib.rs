@@ -1,5 +1,5 @@
 //! The Linux kernel's network, spoken to in netlink and in `/proc/sys`; only whole nftables scripts
-//! are given to another process.
+//! are given to another process. [`watch`] tells what others change.
 //!
 //! [`Socket`] sends a [`Batch`] of messages in one system call; links, addresses, routes, rules,
 //! neighbours and qdiscs are values that add themselves to a batch. A socket belongs to the
@@ -19,6 +19,7 @@ mod mac;
 mod neighbour;
 mod netns;
 pub mod nft;
+pub mod program;
 mod qdisc;
 mod read;
 mod route;
@@ -26,6 +27,7 @@ mod rule;
 pub mod ruleset;
 mod socket;
 pub mod sysctl;
+pub mod watch;
 
 pub use address::{Address, addresses};
 pub use batch::Batch;
@@ -37,7 +39,7 @@ pub use mac::{Mac, NoMac};
 pub use neighbour::{Neighbour, permanent_neighbours};
 pub use netns::{Netns, VisitError};
 pub use qdisc::TokenBucket;
-pub use route::{Route, RouteKind, TABLE_MAIN, routes};
-pub use rule::{Rule, rules};
+pub use route::{PROTO_HEADCNI, PROTO_ROUTER, Route, RouteKind, TABLE_MAIN, routes};
+pub use rule::{DestinationRule, Rule, destination_rules, rules};
 pub use rustix::io::Errno;
 pub use socket::{Socket, Tolerated};

@@ -6,16 +6,18 @@
 //!
 //! Constants: `include/uapi/linux/netfilter/nf_tables.h` and `nfnetlink.h`.
 
+mod chain;
 mod element;
 mod interval;
 mod query;
 mod text;
 mod transaction;
 
+pub use chain::{Chain, HOOK_FORWARD, Policy, TableFamily, chain, chains, rule_handles};
 pub use element::{Element, Set, concatenate};
 pub use interval::Interval;
 pub(crate) use interval::next;
-pub use query::{element, elements, generation, intervals, table_comment};
+pub use query::{TableFacts, element, elements, generation, intervals, table};
 pub use text::{NftError, is_installed, run};
 pub use transaction::{Existing, Transaction, is_outdated, retry_outdated};
 
@@ -31,6 +33,8 @@ mod message {
         super::SUBSYSTEM << 8 | number
     }
     pub(super) const GETTABLE: u16 = of_nftables(1);
+    pub(super) const GETCHAIN: u16 = of_nftables(4);
+    pub(super) const GETRULE: u16 = of_nftables(7);
     pub(super) const GETSET: u16 = of_nftables(10);
     pub(super) const NEWSETELEM: u16 = of_nftables(12);
     pub(super) const GETSETELEM: u16 = of_nftables(13);

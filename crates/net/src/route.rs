@@ -10,6 +10,7 @@ use crate::read::{attribute, attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
 
 const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 
 /// `RTA_*` and `RTAX_*`, `include/uapi/linux/rtnetlink.h`.
@@ -25,6 +26,11 @@ mod rta {
     pub(super) const METRIC_ADVMSS: u16 = 8;
 }
 
+/// Whose routes and rules ours are, for everyone who lists them. In the range for local use, and in
+/// nobody's list: `include/uapi/linux/rtnetlink.h`.
+pub const PROTO_HEADCNI: u8 = 104;
+/// `RTPROT_RA`: whose routes those of a router's advertisement are.
+pub const PROTO_ROUTER: u8 = 9;
 /// Table `main`, which is meant where none is said.
 pub const TABLE_MAIN: u32 = 254;
 const RT_SCOPE_UNIVERSE: u8 = 0;
@@ -146,6 +152,13 @@ impl Route {
         let attempt = format!("add one more route to {}", self.dst);
         let flags = flag::CREATE | flag::APPEND;
         batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
+    }
+
+    /// Adds removing the route that is the same in destination, table, kind, protocol and metric, as
+    /// far as they are said; refused with `ESRCH` if there is none.
+    pub fn remove_in(&self, batch: &mut Batch) {
+        let attempt = format!("remove the route to {}", self.dst);
+        batch.add(RTM_DELROUTE, 0, attempt, |message| self.write(message));
     }
 
     /// `struct rtmsg`, and the attributes.

@@ -1,11 +1,15 @@
 //! Rules: which table is asked for which packets.
 
+mod destination;
+
 use ipnet::IpNet;
 
 use crate::batch::{Batch, Message, Writer, flag};
 use crate::family::{family_of, octets};
 use crate::read::{attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
+
+pub use destination::{DestinationRule, destination_rules};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;

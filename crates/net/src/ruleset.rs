@@ -1,17 +1,25 @@
 //! The rules that are the same for every pod: two tables that the first to need them installs.
 //!
-//! `headcni.nft` says what pods may not send and what is masqueraded, `headcni-ports.nft` leads
-//! hostPorts to pods. Both begin with `create table`, so that of many who install them at once
-//! one succeeds and the others do nothing. Nothing here ever replaces or deletes a table: the
-//! second one holds what the plugin wrote for each pod.
+//! `headcni.nft` says what pods may not send, what is masqueraded and what must not leave in clear,
+//! `headcni-ports.nft` leads hostPorts to pods. Both begin with `create table`, so that of many who
+//! install them at once one succeeds and the others do nothing. That is all a plugin does. A daemon
+//! also fills the sets of [`Contents`], sees by a [`Fingerprint`] that somebody was at a table, and
+//! puts it back: the first one by another one with the same networks, the second one, which holds
+//! what the plugin wrote for each pod, in its place.
 
+mod contents;
 mod cover;
+mod fingerprint;
+mod replace;
 
 use ipnet::IpNet;
 
 use crate::nft::{self, Element, Existing, Interval, NftError, Set, Transaction};
 use crate::{NetError, Socket};
+pub use contents::{Contents, has_contents, set_contents};
 use cover::Plan;
+pub use fingerprint::{Fingerprint, fingerprint, fresh_fingerprint};
+pub use replace::{ReplaceError, delete, repair_ports, replace};
 
 /// The link group of the host ends of all our veths.
 pub const LINK_GROUP: u32 = 26723;
@@ -21,13 +29,11 @@ pub const DOOMED_GROUP: u32 = 26724;
 pub const TABLE: &str = "headcni";
 /// The table with the hostPorts.
 pub const PORTS_TABLE: &str = "headcni-ports";
-/// The version of the tables that [`install`] installs.
-pub const VERSION: u32 = 1;
 
 /// One of our tables, both of the family `inet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// [`TABLE`]: what pods may not send, and what is masqueraded.
+    /// [`TABLE`]: what pods may not send, what is masqueraded, and what may not leave in clear.
     Pods,
     /// [`PORTS_TABLE`]: hostPorts.
     Ports,
@@ -45,6 +51,14 @@ impl Table {
         }
     }
 
+    /// The version that [`install`] installs.
+    pub fn version(self) -> u32 {
+        match self {
+            Self::Pods => 2,
+            Self::Ports => 1,
+        }
+    }
+
     /// The script that creates it, and fails if it is there.
     pub fn script(self) -> &'static str {
         match self {
@@ -57,15 +71,15 @@ impl Table {
 /// A table that is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// Its version, if its comment says one; ours is [`VERSION`].
+    /// Its version, if its comment says one; ours is [`Table::version`].
     pub version: Option<u32>,
 }
 
 /// What is known about a table; nothing if it is missing.
 pub fn installed(socket: &Socket, table: Table) -> Result<Option<Installed>, NetError> {
-    let comment = nft::table_comment(socket, table.name())?;
-    Ok(comment.map(|comment| Installed {
-        version: version_in(&comment),
+    let facts = nft::table(socket, table.name())?;
+    Ok(facts.map(|facts| Installed {
+        version: version_in(&facts.comment),
     }))
 }
 
@@ -150,6 +164,21 @@ pub fn ensure_covered(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result
     })
 }
 
+/// Takes these networks out again, as far as they are in the sets just so: one that has become part
+/// of a larger interval stays.
+pub fn uncover(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result<(), NetError> {
+    nft::retry_outdated(|| {
+        let mut transaction = Transaction::at(nft::generation(socket)?);
+        for set in [sets.ipv4(), sets.ipv6()] {
+            let present = nft::intervals(socket, set)?;
+            let mut old: Vec<Interval> = networks.iter().map(|net| Interval::from(*net)).collect();
+            old.retain(|interval| present.contains(interval));
+            transaction.delete(set, &elements(&old));
+        }
+        transaction.commit(socket)
+    })
+}
+
 fn elements(intervals: &[Interval]) -> Vec<Element> {
     intervals.iter().flat_map(Interval::elements).collect()
 }
@@ -191,7 +220,7 @@ mod tests {
             let start = format!("create table inet {} {{ comment \"", table.name());
             let comment = first.strip_prefix(&start).unwrap();
             let comment = comment.strip_suffix("\"; }").unwrap();
-            assert_eq!(version_in(comment), Some(VERSION), "{first}");
+            assert_eq!(version_in(comment), Some(table.version()), "{first}");
         }
     }
 
@@ -202,16 +231,20 @@ mod tests {
         let mut matches = 0;
         for rule in rules.filter(|line| !line.trim_start().starts_with('#')) {
             let words: Vec<&str> = rule.split_whitespace().collect();
-            for pair in words
-                .windows(3)
-                .filter(|words| words[0].ends_with("ifgroup"))
-            {
-                let number = if pair[1] == "!=" { pair[2] } else { pair[1] };
-                assert!(groups.iter().any(|group| group == number), "{rule}");
-                matches += 1;
+            let places = (0..words.len()).filter(|place| words[*place].ends_with("ifgroup"));
+            for place in places {
+                let numbers = words[place + 1..]
+                    .iter()
+                    .skip_while(|word| ["!=", "{"].contains(word))
+                    .take_while(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+                    .map(|word| word.trim_end_matches(','));
+                for number in numbers {
+                    assert!(groups.iter().any(|group| group == number), "{rule}");
+                    matches += 1;
+                }
             }
         }
-        assert_eq!(matches, 5);
+        assert_eq!(matches, 9);
     }
 
     #[test]

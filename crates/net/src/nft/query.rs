@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::chain::{u32_be, u64_be};
 use super::element::{read_list, write_list};
 use super::{Element, HEADER_LEN, Interval, Set, message, write_header};
 use crate::read::{attribute, text_of};
@@ -9,6 +10,8 @@ use crate::{NetError, Socket};
 
 const NFTA_GEN_ID: u16 = 1;
 const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_TABLE_HANDLE: u16 = 4;
 const NFTA_TABLE_USERDATA: u16 = 6;
 const NFTA_SET_TABLE: u16 = 1;
 const NFTA_SET_NAME: u16 = 2;
@@ -25,19 +28,34 @@ pub fn generation(socket: &Socket) -> Result<u32, NetError> {
     answer.ok_or_else(|| NetError::talk(attempt)(Errno::BADMSG))
 }
 
-/// The comment of a table, empty if it has none; nothing if there is no such table.
-pub fn table_comment(socket: &Socket, table: &str) -> Result<Option<String>, NetError> {
+/// A table of the family `inet`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableFacts {
+    /// Its number, which no other table ever has.
+    pub handle: u64,
+    /// `NFT_TABLE_F_*`: a dormant one does nothing.
+    pub flags: u32,
+    /// Empty if it has none.
+    pub comment: String,
+}
+
+/// What is known about a table; nothing if there is no such table.
+pub fn table(socket: &Socket, name: &str) -> Result<Option<TableFacts>, NetError> {
     let answer = socket.ask(
         message::GETTABLE,
-        &format!("look for the nftables table inet {table}"),
+        &format!("look for the nftables table inet {name}"),
         |message| {
             write_header(message);
-            message.text(NFTA_TABLE_NAME, table);
+            message.text(NFTA_TABLE_NAME, name);
         },
         |message| {
             let attrs = message.payload.get(HEADER_LEN..)?;
             let words = attribute(attrs, NFTA_TABLE_USERDATA).unwrap_or_default();
-            Some(comment_in(words))
+            Some(TableFacts {
+                handle: u64_be(attribute(attrs, NFTA_TABLE_HANDLE)?)?,
+                flags: u32_be(attribute(attrs, NFTA_TABLE_FLAGS)?)?,
+                comment: comment_in(words),
+            })
         },
     );
     match answer {

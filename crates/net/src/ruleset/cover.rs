@@ -48,7 +48,7 @@ fn is_covered(wanted: &Interval, present: &[Interval]) -> bool {
 }
 
 /// The same addresses in intervals that don't overlap, in order.
-fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
+pub(super) fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.sort_unstable();
     let mut merged: Vec<Interval> = Vec::new();
     for interval in intervals {

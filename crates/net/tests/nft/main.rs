@@ -7,11 +7,14 @@
     reason = "these are tests, and clippy takes only the functions marked so for tests"
 )]
 
+mod chains;
 mod covered;
 mod drops;
 mod elements;
 mod flows;
+mod guard;
 mod host_ports;
+mod replaced;
 mod ruleset;
 mod scene;
 mod support;

@@ -4,7 +4,7 @@ use std::thread;
 
 use lab::{Netns as _, Node};
 use net::nft::{self, NftError};
-use net::ruleset::{self, Installed, Table, VERSION};
+use net::ruleset::{self, Installed, Table};
 
 use crate::support::{install, node_with_tables, socket};
 
@@ -72,7 +72,7 @@ fn each_table_is_installed_alone_when_it_alone_is_missing() {
 fn the_version_is_read_from_the_table() {
     let (node, socket) = node_with_tables();
     for table in Table::ALL {
-        let version = Some(VERSION);
+        let version = Some(table.version());
         let installed = ruleset::installed(&socket, table).unwrap();
         assert_eq!(installed, Some(Installed { version }));
     }

@@ -1,0 +1,149 @@
+//! Sets of the table `headcni` that only a daemon fills, and that hold just what it says.
+
+use ipnet::IpNet;
+
+use super::{TABLE, cover, elements, set};
+use crate::nft::{self, Element, Existing, Interval, Set, Transaction};
+use crate::{NetError, Socket};
+
+/// `IFNAMSIZ`: names of links are keys of this length.
+const NAME_LEN: usize = 16;
+/// `NFPROTO_IPV4` and `NFPROTO_IPV6`.
+const FAMILIES: [u8; 2] = [2, 10];
+
+/// What a daemon wants the table `headcni` to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Networks that packets go to by pods' links, `lo` and `inside` only.
+    pub guarded: Vec<IpNet>,
+    /// Names of links that such packets may leave by.
+    pub inside: Vec<String>,
+    /// Names of bridges that pods are on.
+    pub bridges: Vec<String>,
+    /// Whether pods keep their own address wherever they send to.
+    pub is_unmasqueraded: bool,
+}
+
+/// What a set is to hold.
+pub(super) enum Wanted {
+    Intervals(Vec<Interval>),
+    Keys(Vec<Vec<u8>>),
+}
+
+impl Contents {
+    pub(super) fn by_set(&self) -> [(Set<'static>, Wanted); 5] {
+        let (ipv4, ipv6): (Vec<IpNet>, _) =
+            self.guarded.iter().partition(|net| net.addr().is_ipv4());
+        let intervals = |networks: Vec<IpNet>| {
+            let intervals = networks.into_iter().map(Interval::from).collect();
+            Wanted::Intervals(cover::merged(intervals))
+        };
+        let names = |names: &[String]| Wanted::Keys(names.iter().map(|name| key(name)).collect());
+        let families = if self.is_unmasqueraded {
+            FAMILIES.map(|family| vec![family]).to_vec()
+        } else {
+            Vec::new()
+        };
+        [
+            (set(TABLE, "guarded4"), intervals(ipv4)),
+            (set(TABLE, "guarded6"), intervals(ipv6)),
+            (set(TABLE, "inside"), names(&self.inside)),
+            (set(TABLE, "bridges"), names(&self.bridges)),
+            (set(TABLE, "unmasqueraded"), Wanted::Keys(families)),
+        ]
+    }
+}
+
+/// A name as the kernel compares it: with zeros up to its full length.
+fn key(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.resize(NAME_LEN, 0);
+    key
+}
+
+/// Whether the sets hold this and nothing else. An error that is `NOENT` means that a set is
+/// missing, be it with its table.
+pub fn has_contents(socket: &Socket, contents: &Contents) -> Result<bool, NetError> {
+    for (set, wanted) in contents.by_set() {
+        if !difference(socket, set, &wanted)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the sets hold this and nothing else, in one go.
+pub fn set_contents(socket: &Socket, contents: &Contents) -> Result<(), NetError> {
+    nft::retry_outdated(|| {
+        let mut transaction = Transaction::at(nft::generation(socket)?);
+        for (set, wanted) in contents.by_set() {
+            let difference = difference(socket, set, &wanted)?;
+            transaction.delete(set, &difference.extra);
+            transaction.add(set, &difference.missing, Existing::Refuse);
+        }
+        transaction.commit(socket)
+    })
+}
+
+/// What a set has too much, and what it lacks.
+struct Difference {
+    extra: Vec<Element>,
+    missing: Vec<Element>,
+}
+
+impl Difference {
+    fn is_empty(&self) -> bool {
+        self.extra.is_empty() && self.missing.is_empty()
+    }
+}
+
+fn difference(socket: &Socket, set: Set<'_>, wanted: &Wanted) -> Result<Difference, NetError> {
+    Ok(match wanted {
+        Wanted::Intervals(wanted) => {
+            let (extra, missing) = compare(&nft::intervals(socket, set)?, wanted);
+            Difference {
+                extra: elements(&extra),
+                missing: elements(&missing),
+            }
+        }
+        Wanted::Keys(wanted) => {
+            let present = nft::elements(socket, set)?;
+            let present: Vec<Vec<u8>> = present.into_iter().map(|element| element.key).collect();
+            let (extra, missing) = compare(&present, wanted);
+            let members = |keys: Vec<Vec<u8>>| keys.into_iter().map(Element::member).collect();
+            Difference {
+                extra: members(extra),
+                missing: members(missing),
+            }
+        }
+    })
+}
+
+/// Those of `present` that aren't wanted, and those of `wanted` that aren't present.
+fn compare<T: Clone + PartialEq>(present: &[T], wanted: &[T]) -> (Vec<T>, Vec<T>) {
+    let mut missing: Vec<T> = Vec::new();
+    for one in wanted {
+        if !present.contains(one) && !missing.contains(one) {
+            missing.push(one.clone());
+        }
+    }
+    let extra = present.iter().filter(|one| !wanted.contains(one));
+    (extra.cloned().collect(), missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_changed() {
+        assert_eq!(compare(&[1, 2], &[2, 3, 3]), (vec![1], vec![3]));
+        assert_eq!(compare(&[1, 2], &[2, 1]), (vec![], vec![]));
+        assert_eq!(compare::<u8>(&[], &[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn names_are_padded_to_what_the_kernel_compares() {
+        assert_eq!(key("lo"), b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    }
+}
