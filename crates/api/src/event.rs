@@ -67,11 +67,46 @@ pub struct EventPod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EventStep {
-    /// What was done: `ipam`, `link`, `ports`, or a plugin's type.
+    /// What was done: `ipam`, `ruleset`, `link`, `ports`, or a plugin's type. A step may be within
+    /// another one: an IPAM plugin that is executed is within `ipam`.
     pub name: String,
+    /// What was asked, where it is not the verb of the call: a failed ADD is undone by DEL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verb: Option<String>,
     /// How long it took.
     pub duration_us: u64,
     /// Whether it failed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_newer_plugin_adds_is_ignored() {
+        let text =
+            r#"{"version":2,"verb":"ADD","colour":"red","steps":[{"name":"link","deep":1}]}"#;
+        let event: Event = serde_json::from_str(text).unwrap();
+        assert_eq!((event.version, event.verb.as_str()), (2, "ADD"));
+        assert_eq!(event.steps[0].name, "link");
+    }
+
+    #[test]
+    fn what_an_older_plugin_does_not_say_has_defaults() {
+        assert_eq!(
+            serde_json::from_str::<Event>("{}").unwrap(),
+            Event::default()
+        );
+    }
+
+    #[test]
+    fn an_event_has_no_words_for_what_is_not_there() {
+        let text = serde_json::to_string(&Event::default()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"version":0,"verb":"","network":"","container":"","ifname":"","mode":"","startedUnixMs":0,"durationUs":0}"#
+        );
+    }
 }

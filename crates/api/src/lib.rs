@@ -3,7 +3,10 @@
 //! Whoever writes such a format and whoever reads it link this crate, so that the two can't
 //! disagree. It decides nothing and touches no network.
 
+#[cfg(unix)]
+pub mod client;
 pub mod event;
+pub mod messages;
 pub mod paths;
 pub mod subnet_env;
 

@@ -4,10 +4,12 @@
 //! wins over the line. A file that was cut off is refused where that shows: every key is required,
 //! and every subnet must lie in its network.
 
+mod render;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use ipnet::IpNet;
 
@@ -147,6 +149,17 @@ impl SubnetEnv {
         }
         settings.resolve()
     }
+
+    /// Reads a text as if it stood in `file`.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, SubnetEnvError> {
+        let mut settings = Settings {
+            file,
+            file_exists: true,
+            values: BTreeMap::new(),
+        };
+        settings.add_text(text)?;
+        settings.resolve()
+    }
 }
 
 struct Setting {
@@ -196,7 +209,11 @@ impl Settings<'_> {
                 });
             }
         };
-        for (key, (line, value)) in parse_lines(self.file, &text)? {
+        self.add_text(&text)
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), SubnetEnvError> {
+        for (key, (line, value)) in parse_lines(self.file, text)? {
             let origin = format!("{} line {line}", self.file.display());
             self.values.entry(key).or_insert(Setting { value, origin });
         }
@@ -376,8 +393,9 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
-fn list(nets: &[IpNet]) -> String {
-    nets.iter()
+fn list(items: &[impl fmt::Display]) -> String {
+    items
+        .iter()
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(",")

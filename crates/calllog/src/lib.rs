@@ -8,11 +8,12 @@ mod file;
 
 use std::cell::RefCell;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cni::{Attachment, Call, Env, Error, Keys, NetResult, Pod, Verb};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,6 +92,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct CallLog<'a> {
     settings: &'a Settings,
+    began: SystemTime,
     started: Instant,
     line: RefCell<Line>,
 }
@@ -109,26 +111,60 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    ips: Vec<String>,
-    outcome: &'static str,
+    ips: Vec<IpAddr>,
+    outcome: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
-    duration_ms: f64,
-    steps: Vec<StepLine>,
+    #[serde(rename = "duration_ms", serialize_with = "as_milliseconds")]
+    duration: Duration,
+    steps: Vec<Step>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
 
+/// A part of a call.
 #[derive(Debug, Serialize)]
-struct StepLine {
-    plugin: String,
-    verb: &'static str,
-    outcome: &'static str,
-    duration_ms: f64,
+pub struct Step {
+    /// What was done: a plugin's type, or a part of what we do ourselves.
+    #[serde(rename = "plugin")]
+    pub name: String,
+    /// What was asked.
+    #[serde(serialize_with = "as_text")]
+    pub verb: Verb,
+    /// How it went.
+    pub outcome: Outcome,
+    /// How long it took.
+    #[serde(rename = "duration_ms", serialize_with = "as_milliseconds")]
+    pub duration: Duration,
+}
+
+/// How a call, or a part of one, went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It did what it should.
+    Ok,
+    /// It did not.
+    Error,
+}
+
+/// What was noted of a call that has ended, for whoever wants to pass it on.
+#[derive(Debug)]
+pub struct Ended {
+    /// When it began.
+    pub began: SystemTime,
+    /// How long it took.
+    pub duration: Duration,
+    /// The pod, if the runtime says.
+    pub pod: Option<Pod>,
+    /// The addresses that an ADD gave.
+    pub ips: Vec<IpAddr>,
+    /// What it consisted of, in the order of their ends.
+    pub steps: Vec<Step>,
 }
 
 impl<'a> CallLog<'a> {
@@ -139,8 +175,9 @@ impl<'a> CallLog<'a> {
         call: &Call,
         attachment: Option<&Attachment>,
     ) -> Self {
+        let began = SystemTime::now();
         let line = Line {
-            time: timestamp(SystemTime::now()),
+            time: timestamp(began),
             level: Level::Info,
             plugin,
             verb: call.verb.as_str(),
@@ -149,16 +186,17 @@ impl<'a> CallLog<'a> {
             ifname: attachment.map(|attachment| attachment.ifname.to_string()),
             pod: attachment.and_then(|attachment| Pod::from_args(&attachment.args)),
             ips: Vec::new(),
-            outcome: "ok",
+            outcome: Outcome::Ok,
             code: None,
             error: String::new(),
-            duration_ms: 0.0,
+            duration: Duration::ZERO,
             steps: Vec::new(),
             warnings: Vec::new(),
             notes: Vec::new(),
         };
         Self {
             settings,
+            began,
             started: Instant::now(),
             line: RefCell::new(line),
         }
@@ -167,24 +205,27 @@ impl<'a> CallLog<'a> {
     /// Does one step and notes how long it took.
     pub fn step<T, E>(
         &self,
-        plugin: &str,
+        name: &str,
         verb: Verb,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let started = Instant::now();
         let outcome = work();
-        self.line.borrow_mut().steps.push(StepLine {
-            plugin: plugin.to_owned(),
-            verb: verb.as_str(),
-            outcome: if outcome.is_ok() { "ok" } else { "error" },
-            duration_ms: milliseconds(started.elapsed()),
+        self.line.borrow_mut().steps.push(Step {
+            name: name.to_owned(),
+            verb,
+            outcome: match outcome {
+                Ok(_) => Outcome::Ok,
+                Err(_) => Outcome::Error,
+            },
+            duration: started.elapsed(),
         });
         outcome
     }
 
     /// The addresses that an ADD gave.
     pub fn gave(&self, result: &NetResult) {
-        let ips = result.ips.iter().map(|ip| ip.address.addr().to_string());
+        let ips = result.ips.iter().map(|ip| ip.address.addr());
         self.line.borrow_mut().ips = ips.collect();
     }
 
@@ -204,64 +245,81 @@ impl<'a> CallLog<'a> {
     }
 
     /// Writes the line.
-    pub fn finish(self, error: Option<&Error>) {
+    pub fn finish(self, error: Option<&Error>) -> Ended {
         let mut line = self.line.into_inner();
-        line.duration_ms = milliseconds(self.started.elapsed());
+        line.duration = self.started.elapsed();
         if !line.warnings.is_empty() {
             line.level = Level::Warn;
         }
         if let Some(error) = error {
             line.level = Level::Error;
-            line.outcome = "error";
+            line.outcome = Outcome::Error;
             line.code = Some(error.code);
             line.error.clone_from(&error.msg);
             if !error.details.is_empty() {
                 line.error = format!("{}; {}", error.msg, error.details);
             }
         }
-        if line.level > self.settings.level {
-            return;
+        if line.level <= self.settings.level {
+            self.settings.write(&mut line);
         }
-        let plugin = line.plugin;
+        Ended {
+            began: self.began,
+            duration: line.duration,
+            pod: line.pod,
+            ips: line.ips,
+            steps: line.steps,
+        }
+    }
+}
+
+impl Settings {
+    fn write(&self, line: &mut Line) {
         let bytes = render(line);
-        if self.settings.to_stderr {
+        if self.to_stderr {
             let _ = std::io::stderr().write_all(&bytes);
         }
-        if let Some(path) = &self.settings.file
+        if let Some(path) = &self.file
             && let Err(error) = file::append(path, &bytes)
         {
-            let path = path.display();
+            let (plugin, path) = (line.plugin, path.display());
             let _ = writeln!(std::io::stderr(), "{plugin}: write the log {path}: {error}");
         }
     }
 }
 
 /// The line as bytes, with its longest parts cut so that no call can fill a disk.
-fn render(mut line: Line) -> Vec<u8> {
+fn render(line: &mut Line) -> Vec<u8> {
     const MAX_CHARS: usize = 2000;
     const MAX_ITEMS: usize = 100;
     for text in [&mut line.error, &mut line.network] {
         *text = text.chars().take(MAX_CHARS).collect();
     }
-    for list in [&mut line.warnings, &mut line.notes, &mut line.ips] {
+    for list in [&mut line.warnings, &mut line.notes] {
         list.truncate(MAX_ITEMS);
         for text in list {
             *text = text.chars().take(MAX_CHARS).collect();
         }
     }
+    line.ips.truncate(MAX_ITEMS);
     line.steps.truncate(MAX_ITEMS);
-    let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
 
 /// Milliseconds with microseconds behind the point.
-fn milliseconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
+fn as_milliseconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64((duration.as_secs_f64() * 1e6).round() / 1e3)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn as_text<S: Serializer>(verb: &Verb, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(verb.as_str())
 }
 
 /// RFC 3339 in UTC, to the millisecond.
-fn timestamp(time: SystemTime) -> String {
+pub fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();
     let (year, month, day) = civil_date(seconds / 86_400);

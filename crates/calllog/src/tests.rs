@@ -53,7 +53,7 @@ fn a_line_is_bounded_whatever_went_wrong() {
     }
     let mut line = log.line.into_inner();
     line.error = "e".repeat(1_000_000);
-    assert!(render(line).len() < 300_000);
+    assert!(render(&mut line).len() < 300_000);
 }
 
 #[rstest]
@@ -66,4 +66,41 @@ fn a_log_that_cannot_be_is_refused(#[case] conf: serde_json::Value, #[case] part
     let keys = Keys::new(conf.as_object().unwrap(), "");
     let error = Settings::parse(keys, &Env::default()).unwrap_err();
     assert!(error.msg.contains(part), "{error}");
+}
+
+#[test]
+fn what_was_noted_is_there_to_be_passed_on_though_nothing_is_logged() {
+    let conf = cni::NetConf::parse(br#"{"name":"net"}"#).unwrap();
+    let call = Call {
+        verb: Verb::Add,
+        conf,
+        env: Env::default(),
+    };
+    let settings = Settings::default();
+    let log = CallLog::start("headcni", &settings, &call, None);
+    log.step("link", Verb::Add, || Ok::<_, ()>(())).unwrap();
+    log.step("link", Verb::Del, || Err::<(), _>(()))
+        .unwrap_err();
+    let ended = log.finish(None);
+    let steps: Vec<_> = ended.steps.iter().map(|s| (s.verb, s.outcome)).collect();
+    assert_eq!(
+        steps,
+        [(Verb::Add, Outcome::Ok), (Verb::Del, Outcome::Error)]
+    );
+    let of_steps: Duration = ended.steps.iter().map(|step| step.duration).sum();
+    assert!(ended.duration >= of_steps);
+}
+
+#[test]
+fn a_step_is_written_with_microseconds_behind_the_point() {
+    let step = Step {
+        name: "link".to_owned(),
+        verb: Verb::Add,
+        outcome: Outcome::Ok,
+        duration: Duration::from_nanos(1_234_567),
+    };
+    assert_eq!(
+        serde_json::to_value(step).unwrap(),
+        json!({ "plugin": "link", "verb": "ADD", "outcome": "ok", "duration_ms": 1.235 })
+    );
 }

@@ -56,10 +56,20 @@ impl Conf {
     }
 }
 
-fn forgiven<T>(call: &Call, outcome: Result<T, Error>, default: T) -> Result<T, Error> {
+/// What DEL and GC can do without is no error for them.
+pub(crate) fn forgiven<T>(call: &Call, outcome: Result<T, Error>, default: T) -> Result<T, Error> {
     match outcome {
         Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => Ok(default),
         outcome => outcome,
+    }
+}
+
+/// The mode that the keys ask for, in a word; also if they make no sense.
+pub(crate) fn mode_name(keys: Keys<'_>) -> &'static str {
+    match (keys.value("plugins"), keys.value("delegate")) {
+        (Some(_), _) => "chain",
+        (None, Some(_)) => "delegate",
+        (None, None) => "native",
     }
 }
 

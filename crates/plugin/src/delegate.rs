@@ -19,6 +19,7 @@ const OWN_KEYS: &[&str] = &[
     "capabilities",
     "cniVersion",
     "cniVersions",
+    "daemon_socket",
     "dataDir",
     "delegate",
     "delegate_timeout_seconds",

@@ -2,7 +2,8 @@
 //!
 //! A call goes `conf` → `plan` → `steps`: the configuration says which plugins are to be executed,
 //! the plan completes the configuration of each, and `steps` executes them with a record of every
-//! step in `state`, so that a crash at any point can be undone.
+//! step in `state`, so that a crash at any point can be undone. `notify` tells the daemon how it
+//! went, if there is one.
 
 mod cleanup;
 mod conf;
@@ -10,17 +11,18 @@ mod delegate;
 mod errors;
 mod native;
 mod netns;
+mod notify;
 mod plan;
 mod shape;
-mod state;
 mod steps;
 
 use std::process::ExitCode;
 
 use calllog::CallLog;
-use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
+use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment, Verb};
 
 use crate::conf::Conf;
+use crate::notify::Daemon;
 use crate::steps::Run;
 
 /// The allocator of musl asks the kernel for every other page, which is a tenth of a short call.
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
 struct Headcni;
 
 impl Headcni {
-    /// Does one call, and logs how it went.
+    /// Does one call, logs how it went, and tells the daemon.
     fn logged<T>(
         call: &Call,
         attachment: Option<&Attachment>,
@@ -42,14 +44,23 @@ impl Headcni {
     ) -> Result<T, Error> {
         let settings = calllog::Settings::of_call(call)?;
         let log = CallLog::start("headcni", &settings, call, attachment);
-        let outcome = Conf::parse(call).and_then(|conf| {
+        let daemon = Daemon::of_call(call);
+        let conf = match &daemon {
+            Ok(_) => Conf::parse(call),
+            Err(error) => Err(error.clone()),
+        };
+        let outcome = conf.and_then(|conf| {
             work(&Run {
                 call,
                 conf: &conf,
                 log: &log,
             })
         });
-        log.finish(outcome.as_ref().err());
+        let error = outcome.as_ref().err();
+        let ended = log.finish(error);
+        if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb) {
+            daemon.tell(|| notify::event(call, of, ended, error));
+        }
         outcome
     }
 }

@@ -105,17 +105,11 @@ impl Scene {
     /// Everything that could remain: links, addresses, routes, neighbours, nftables, leases,
     /// records. Which address was given last is no trace of the pod that had it.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        // The store's stamp has times in it, and its maps are a cache that a crash throws away.
-        let ours = [
-            "last_reserved_ip.0",
-            "last_reserved_ip.1",
-            "lock",
-            ".headcni/used.10.9.0.0-24",
-            ".headcni/used.fd00:9::-108",
-        ];
-        let last = ours.iter().fold(Ignore::new(), |ignored, name| {
-            ignored.path(&format!("{LEASE_DIR}/{name}"))
-        });
+        // The maps of the store are a cache that a crash throws away.
+        let last = Ignore::new()
+            .host_local(LEASE_DIR)
+            .path(&format!("{LEASE_DIR}/.headcni/used.10.9.0.0-24"))
+            .path(&format!("{LEASE_DIR}/.headcni/used.fd00:9::-108"));
         self.node.snapshot(DIRS).unwrap().ignoring(last)
     }
 

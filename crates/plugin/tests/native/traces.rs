@@ -70,7 +70,9 @@ fn list(dir: &Path, name: &str, lines: &mut BTreeSet<String>) {
         let name = format!("{name}/{file}");
         if path.is_dir() {
             list(&path, &name, lines);
-        } else if file != "lock" && !file.starts_with("last_reserved") && !file.starts_with("used.")
+        } else if !["lock", "last_reserved", "used.", "new.", "pending"]
+            .iter()
+            .any(|kept| file.starts_with(kept))
         {
             let text = fs::read(&path).unwrap();
             lines.insert(format!("{name} {}", String::from_utf8_lossy(&text)));
