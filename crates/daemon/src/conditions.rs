@@ -3,12 +3,16 @@
 //! A condition is reported by whoever keeps it, as often as it is looked at. A change is logged
 //! once, when it happens.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
+
+pub use report::{ConditionReport, Report};
 
 /// Something that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -102,49 +106,59 @@ impl Default for Conditions {
     }
 }
 
+/// How a report differs from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// It began to hold, or ceased to.
+    Flipped,
+    /// It is as it was, and there is something else to say about it.
+    Reworded,
+}
+
 impl Conditions {
     /// Notes that a condition holds.
     pub fn holds(&self, condition: Condition, message: impl fmt::Display) {
-        self.set(condition, true, message.to_string());
+        self.set(condition, true, &message.to_string());
     }
 
     /// Notes that a condition does not hold, and what to do about it.
     pub fn fails(&self, condition: Condition, message: impl fmt::Display) {
-        self.set(condition, false, message.to_string());
+        self.set(condition, false, &message.to_string());
     }
 
-    fn set(&self, condition: Condition, holds: bool, message: String) {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = states.get(&condition);
-        if before.is_some_and(|state| state.holds == holds && state.message == message) {
-            return;
+    fn set(&self, condition: Condition, holds: bool, message: &str) {
+        let changed = self.note(condition, holds, message, SystemTime::now());
+        if let Some(change) = changed {
+            log(condition, holds, message, change);
         }
-        let name = condition.name();
-        if holds {
-            tracing::info!(condition = name, %message, "condition holds");
-        } else if condition.is_required() {
-            tracing::error!(condition = name, %message, "condition does not hold");
+    }
+
+    /// Keeps what was reported, and says what is new about it.
+    fn note(
+        &self,
+        condition: Condition,
+        holds: bool,
+        message: &str,
+        now: SystemTime,
+    ) -> Option<Change> {
+        let mut states = self.lock();
+        let state = states.get_mut(&condition)?;
+        let change = if state.holds != holds {
+            state.since = now;
+            Change::Flipped
+        } else if state.message != message {
+            Change::Reworded
         } else {
-            tracing::warn!(condition = name, %message, "condition does not hold");
-        }
-        let since = match before {
-            Some(state) if state.holds == holds => state.since,
-            _ => SystemTime::now(),
+            return None;
         };
-        states.insert(
-            condition,
-            State {
-                holds,
-                message,
-                since,
-            },
-        );
+        state.holds = holds;
+        message.clone_into(&mut state.message);
+        Some(change)
     }
 
     /// How all of them are, in order.
     pub fn snapshot(&self) -> Vec<(Condition, State)> {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states
+        self.lock()
             .iter()
             .map(|(condition, state)| (*condition, state.clone()))
             .collect()
@@ -152,9 +166,40 @@ impl Conditions {
 
     /// Whether all that are required hold.
     pub fn is_ready(&self) -> bool {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states
+        self.lock()
             .iter()
             .all(|(condition, state)| state.holds || !condition.is_required())
     }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Condition, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// What holds with other words is no news; what fails for another reason is.
+fn log(condition: Condition, holds: bool, message: &str, change: Change) {
+    let name = condition.name();
+    match (holds, change) {
+        (true, Change::Flipped) => {
+            tracing::info!(condition = name, reason = message, "condition holds");
+        }
+        (true, Change::Reworded) => {
+            tracing::debug!(condition = name, reason = message, "condition holds");
+        }
+        (false, _) if condition.is_required() => {
+            tracing::error!(
+                condition = name,
+                reason = message,
+                "condition does not hold"
+            );
+        }
+        (false, _) => tracing::warn!(
+            condition = name,
+            reason = message,
+            "condition does not hold"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ use crate::metrics::{ByPart, Metrics};
 
 /// Nothing is done more often than this, whatever happens.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Nor a pass that has failed, if something happens before it is due: it may be its own doing.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
 /// The first wait after a failure, and after a repair that did not last.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait.
@@ -105,7 +107,7 @@ pub async fn keep<S, F>(
                 metrics.reconcile_errors.get_or_create(&by).inc();
                 reports.conditions.fails(part.condition, message);
                 wait = (wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-                PAUSE
+                AFTER_FAILURE
             }
         };
         // What happens in the meantime is looked at afterwards, all at once.

@@ -9,11 +9,14 @@
 //! all, are made off the runtime's thread.
 
 pub mod admin;
+pub mod answers;
 pub mod cli;
 pub mod cniconf;
 pub mod conditions;
 pub mod config;
+pub mod discovery;
 pub mod files;
+pub mod instance;
 pub mod keeper;
 pub mod lifecycle;
 pub mod logging;
@@ -22,4 +25,6 @@ pub mod network;
 pub mod node_name;
 pub mod podcidr;
 pub mod pods;
+pub mod settings;
 pub mod socket;
+pub mod uninstall;

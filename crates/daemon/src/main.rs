@@ -1,3 +1,50 @@
-//! headcni-daemon.
+//! headcni-daemon: the command line, and what the process ends with.
 
-fn main() {}
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use daemon::cli::{Cli, Command, run_config};
+use daemon::settings::Settings;
+use daemon::{config, discovery, lifecycle, node_name, uninstall};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            // Whoever can't be told can't be told.
+            let _ = writeln!(io::stderr(), "headcni-daemon: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let options = &cli.options;
+    match cli.command.unwrap_or_default() {
+        Command::Run => lifecycle::run(options)?,
+        Command::Config(command) => {
+            let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+            return Ok(run_config(command, &options.sources(), &mut out, &mut err)?.into());
+        }
+        Command::PodCidr => {
+            let loaded = config::load(&options.sources())?;
+            let name = std::env::var_os(node_name::VARIABLE);
+            let node = node_name::find(options.node_name.as_deref(), name.as_deref())?;
+            let found = discovery::look(&Settings::new(loaded.config, node));
+            write!(io::stdout(), "{found}")?;
+            if found.outcome.is_err() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::Uninstall => {
+            let mut out = io::stdout().lock();
+            let mut tell = |line: String| {
+                let _ = writeln!(out, "{line}");
+            };
+            uninstall::run(&options.sources(), &mut tell)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

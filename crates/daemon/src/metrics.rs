@@ -2,14 +2,29 @@
 //!
 //! Labels have few values each. A pod's name is one only if the configuration asks for it.
 
+mod exposition;
+mod labels;
+mod process;
+
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::conditions::Conditions;
+use process::Process;
+
+pub use exposition::Exposition;
+pub use labels::{
+    ByCall, ByCondition, ByError, ByFamily, ByKind, ByOutcome, ByPart, ByRequest, ByStep,
+    ByStrategy, PodLabels,
+};
 
 /// Times from 100 µs to 10 s.
 #[derive(Clone, Copy, Debug)]
@@ -30,103 +45,13 @@ pub type Times<L> = Family<L, Histogram, Durations>;
 /// A gauge with fractions.
 pub type Float = Gauge<f64, AtomicU64>;
 
-/// The labels of a call's duration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct PodLabels {
-    /// The pod's namespace, if labels of pods are asked for.
-    pub namespace: Option<String>,
-    /// The pod's name, likewise.
-    pub pod_name: Option<String>,
-}
-
-macro_rules! labels {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident),* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-        pub struct $name { $($(#[$field_doc])* pub $field: String),* }
-    };
-}
-
-labels!(
-    /// By strategy.
-    ByStrategy {
-        /// How addresses are chosen.
-        strategy
-    }
-);
-labels!(
-    /// By type of error.
-    ByError {
-        /// What went wrong.
-        error_type
-    }
-);
-labels!(
-    /// By verb and outcome.
-    ByCall {
-        /// `ADD` or `DEL`.
-        verb,
-        /// `ok` or `error`.
-        outcome
-    }
-);
-labels!(
-    /// By verb and step.
-    ByStep {
-        /// `ADD` or `DEL`.
-        verb,
-        /// A part of the call.
-        step
-    }
-);
-labels!(
-    /// By outcome.
-    ByOutcome {
-        /// `ok` or `error`.
-        outcome
-    }
-);
-labels!(
-    /// By what is reconciled.
-    ByPart {
-        /// `network`, `cniconf`, `orphans`.
-        part
-    }
-);
-labels!(
-    /// By condition.
-    ByCondition {
-        /// Its name.
-        condition
-    }
-);
-labels!(
-    /// By IP family.
-    ByFamily {
-        /// `ipv4` or `ipv6`.
-        family
-    }
-);
-labels!(
-    /// By kind of left-over.
-    ByKind {
-        /// `lease`, `link`, `route` or `state`.
-        kind
-    }
-);
-labels!(
-    /// By request of the socket.
-    ByRequest {
-        /// What was asked.
-        request
-    }
-);
-
 /// All metrics of the daemon.
 #[derive(Debug)]
 pub struct Metrics {
-    /// What is served.
+    /// What is served, under our name.
     pub registry: Registry,
+    /// What every program has, under the names that all programs use.
+    process: Registry,
     /// How long a successful ADD took.
     pub setup_duration: Times<PodLabels>,
     /// Addresses that were given.
@@ -169,6 +94,11 @@ impl Metrics {
     /// All of them, at nought.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("headcni");
+        registry.register(
+            "build",
+            "Which headcni-daemon this is",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
         macro_rules! register {
             ($name:literal, $help:literal, $metric:expr) => {{
                 let metric = $metric;
@@ -249,7 +179,31 @@ impl Metrics {
                 Counter::default()
             ),
             registry,
+            process: Process::registry(),
         }
+    }
+
+    /// The body of `/metrics`. It reads `/proc`, so not on the runtime's thread.
+    pub fn render(
+        &self,
+        conditions: &Conditions,
+        exposition: Exposition,
+    ) -> Result<String, fmt::Error> {
+        for (condition, state) in conditions.snapshot() {
+            let by = ByCondition {
+                condition: condition.name().to_owned(),
+            };
+            self.conditions
+                .get_or_create(&by)
+                .set(i64::from(state.holds));
+        }
+        let mut body = String::new();
+        text::encode_registry(&mut body, &self.registry)?;
+        text::encode(&mut body, &self.process)?;
+        Ok(match exposition {
+            Exposition::OpenMetrics => body,
+            Exposition::Text => exposition::plain(&body),
+        })
     }
 }
 
@@ -258,3 +212,6 @@ impl Default for Metrics {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,264 @@
-//! To be written.
+//! The pods of this node: who is attached, and what those that are gone have left behind.
+//!
+//! Nothing here is kept: records, leases and the kernel tell everything, before a restart and after
+//! it. [`Pods`] is what the rest of the daemon has of it. [`judge`] decides, and is pure; `look`
+//! finds out; `collect` acts. What blocks says so, and is for a thread of its own.
+
+mod collect;
+mod detach;
+pub mod judge;
+mod kernel;
+mod key;
+mod look;
+mod namespace;
+mod orphans;
+mod place;
+mod pool;
+mod sightings;
+mod view;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::event::Event;
+use ipam::SeenLease;
+use net::host_ports::HostPort;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::conditions::Condition;
+use crate::keeper::{Outcome, Reports};
+use crate::metrics::{ByFamily, ByKind};
+
+pub use detach::{detach_all, own_leases};
+pub use judge::Limits;
+pub use key::Key;
+use orphans::Orphans;
+pub use orphans::{Kind, Tally};
+pub use place::{Keeper, Leases, Place};
+pub use pool::Pool;
+pub use sightings::Now;
+use view::View;
+pub use view::{Failure, PodLink, Snapshot, State};
+
+use look::Look;
+use namespace::Mounts;
+
+/// How often everything is looked at though nothing was missed.
+const RESYNC: Duration = Duration::from_mins(5);
+/// Looks that are asked for come no faster than this.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The pods of this node.
+pub struct Pods {
+    place: Mutex<Arc<Place>>,
+    view: View,
+    orphans: Orphans,
+    missed: Notify,
+    reports: Reports,
+}
+
+impl Pods {
+    /// Knows nobody yet: [`Pods::resync`] looks.
+    pub fn new(place: Place, reports: Reports) -> Arc<Self> {
+        Arc::new(Self {
+            place: Mutex::new(Arc::new(place)),
+            view: View::default(),
+            orphans: Orphans::default(),
+            missed: Notify::new(),
+            reports,
+        })
+    }
+
+    /// Where things are now, by a configuration that was loaded anew.
+    pub fn move_to(&self, place: Place) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(place);
+        self.missed();
+    }
+
+    fn place(&self) -> Arc<Place> {
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&place)
+    }
+
+    /// Something may have been missed: everything is looked at soon.
+    pub fn missed(&self) {
+        self.missed.notify_one();
+    }
+
+    /// Takes note of a call that the plugin tells of: its record says what became of it.
+    pub async fn told(self: &Arc<Self>, event: Event) {
+        let pods = Arc::clone(self);
+        // It fails only if the process ends.
+        let _ = tokio::task::spawn_blocking(move || pods.note(&event)).await;
+    }
+
+    /// As [`Pods::told`]; blocks.
+    pub fn note(&self, event: &Event) {
+        let Some(key) = Key::of(event) else {
+            tracing::debug!("an event of no attachment that can be");
+            return;
+        };
+        self.view.note_failure(&key, event);
+        let look = Look::at_one(&self.place(), &key);
+        for trouble in &look.troubles {
+            tracing::warn!(%key, %trouble, "what became of a call can't be told");
+            self.missed();
+        }
+        self.view.learn(&key, &look, &Mounts::default());
+        self.count();
+    }
+
+    /// Looks at everything; blocks. The troubles are what could not be looked at.
+    pub fn resync(&self) -> Vec<String> {
+        let place = self.place();
+        let mark = self.view.mark();
+        let look = Look::at(&place);
+        self.view.replace(mark, &look, &Mounts::default());
+        self.count();
+        let mut troubles = look.troubles;
+        match pool::pools(&place) {
+            Ok(pools) => self.report(&pools),
+            Err(trouble) => troubles.push(trouble),
+        }
+        troubles
+    }
+
+    fn count(&self) {
+        let attached = i64::try_from(self.view.attached()).unwrap_or(i64::MAX);
+        self.reports.metrics.pods.set(attached);
+    }
+
+    fn report(&self, pools: &[Pool]) {
+        let metrics = &self.reports.metrics;
+        for pool in pools {
+            let family = ByFamily {
+                family: pool.family.to_owned(),
+            };
+            #[expect(clippy::cast_precision_loss, reason = "it is for a graph")]
+            let (size, used) = (pool.size as f64, pool.used as f64);
+            metrics.pool_size.get_or_create(&family).set(size);
+            metrics.pool_used.get_or_create(&family).set(used);
+        }
+        let conditions = &self.reports.conditions;
+        match pools.iter().find(|pool| pool.is_full()) {
+            Some(full) => conditions.fails(
+                Condition::AddressesLeft,
+                format_args!(
+                    "no {} address is left: all {} are leased; remove pods, or give the node a \
+                     larger network",
+                    full.family, full.size
+                ),
+            ),
+            None if pools.is_empty() => {}
+            None => conditions.holds(Condition::AddressesLeft, "there are addresses left"),
+        }
+    }
+
+    /// Looks at everything at the start, whenever something may have been missed, and from time to
+    /// time all the same, until it is told to end.
+    pub async fn keep_view(self: Arc<Self>, end: CancellationToken) {
+        loop {
+            let pods = Arc::clone(&self);
+            match tokio::task::spawn_blocking(move || pods.resync()).await {
+                Ok(troubles) => {
+                    for trouble in troubles {
+                        tracing::warn!(%trouble, "pods can't be looked at");
+                    }
+                }
+                // A panic ends the process; this is its end.
+                Err(_) => return,
+            }
+            tokio::select! {
+                () = end.cancelled() => return,
+                _ = tokio::time::timeout(RESYNC, self.missed.notified()) => {}
+            }
+            tokio::select! {
+                () = end.cancelled() => return,
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// Collects what was left behind, for [`crate::keeper::keep`]; blocks.
+    pub fn collect(&self, limits: Limits) -> Result<Outcome, String> {
+        self.collect_at(limits, Now::read()).0
+    }
+
+    /// As [`Pods::collect`], at a moment of the caller's choice.
+    pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Outcome, String>, Tally) {
+        let tally = self.orphans.pass(&self.place(), limits, now);
+        let metrics = &self.reports.metrics;
+        let by = |kind: Kind| ByKind {
+            kind: kind.name().to_owned(),
+        };
+        for kind in Kind::ALL {
+            let left = tally.left.get(&kind).copied().unwrap_or_default();
+            let left = i64::try_from(left).unwrap_or(i64::MAX);
+            metrics.orphans.get_or_create(&by(kind)).set(left);
+        }
+        for (kind, key, _) in &tally.collected {
+            metrics.orphans_collected.get_or_create(&by(*kind)).inc();
+            let look = Look::at_one(&self.place(), key);
+            self.view.learn(key, &look, &Mounts::default());
+        }
+        self.count();
+        let outcome = if tally.troubles.is_empty() {
+            let is_clean = tally.left.values().all(|left| *left == 0);
+            let message = if is_clean {
+                "nothing is left behind"
+            } else {
+                "what is left behind is collected when it is old enough"
+            };
+            Ok(Outcome {
+                message: message.to_owned(),
+                repairs: Vec::new(),
+            })
+        } else {
+            Err(tally.troubles.join("; "))
+        };
+        (outcome, tally)
+    }
+
+    /// Every attachment.
+    pub fn snapshot(&self) -> Vec<Snapshot> {
+        self.view.snapshot()
+    }
+
+    /// The calls that failed last.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.view.failures()
+    }
+
+    /// The links of living pods on our own datapath.
+    pub fn pod_links(&self) -> Vec<PodLink> {
+        self.view.pod_links()
+    }
+
+    /// The hostPorts of living pods on our own datapath.
+    pub fn host_ports(&self) -> Vec<HostPort> {
+        self.view.host_ports()
+    }
+
+    /// The leases of our network; blocks.
+    pub fn leases(&self) -> Result<Vec<SeenLease>, String> {
+        let mut leases = Vec::new();
+        if let Some(store) = self.place().lease_store() {
+            store
+                .look(&mut |lease| leases.push(lease))
+                .map_err(|error| look::chain(&error))?;
+        }
+        Ok(leases)
+    }
+
+    /// The pools of our network; blocks.
+    pub fn pools(&self) -> Result<Vec<Pool>, String> {
+        pool::pools(&self.place())
+    }
+
+    /// What is otherwise in the store and in the kernel than we know; blocks.
+    pub fn differences(&self) -> Vec<String> {
+        let look = Look::at(&self.place());
+        self.view.differences(&look, &Mounts::default())
+    }
+}

@@ -3,6 +3,8 @@
 //! What stands here as documentation is the documentation: the JSON schema and the example are made
 //! of it.
 
+mod mesh;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,6 +16,8 @@ use serde_json::{Map, Value};
 
 use super::values::{Networks, PerNode, Span};
 
+pub use mesh::{Dns, Headscale, MagicDns, Tailscale};
+
 /// The configuration of headcni-daemon. Every key has a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -24,13 +28,14 @@ pub struct Config {
     pub cni: Cni,
     /// How pods get their addresses.
     pub ipam: Ipam,
-    /// The server that runs the mesh.
+    /// The server that runs the mesh. Its keys are secrets: they stand in files of their own, or in
+    /// the variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
     pub headscale: Headscale,
     /// This node's member of the mesh.
     pub tailscale: Tailscale,
     /// What pods are told about name servers.
     pub dns: Dns,
-    /// NetworkPolicy.
+    /// Rules about who may reach whom.
     pub network_policy: NetworkPolicy,
     /// Firewalls of others on this node.
     pub firewall: Firewall,
@@ -51,6 +56,7 @@ pub struct Network {
     pub pod_cidr: PodCidr,
     /// The cluster's services, one network per IP family. Never masqueraded, never a pod's.
     #[serde(rename = "serviceCIDR")]
+    #[schemars(example = "10.96.0.0/16")]
     pub service_cidr: Networks,
     /// The largest packet that the mesh carries, in bytes.
     #[schemars(range(min = 576, max = 65535))]
@@ -96,12 +102,16 @@ pub enum KeepOff {
 pub struct PodCidr {
     /// The networks of this node's pods, one per IP family. It wins over all other sources. In a
     /// configuration that several nodes share, use `nodes`.
+    #[schemars(example = "10.244.1.0/24")]
     pub node_local: Networks,
-    /// The same for each node by its name.
+    /// The same for each node by its name. It wins over `nodeLocal`.
+    #[schemars(example = serde_json::json!({"node-1": "10.244.1.0/24"}))]
     pub nodes: BTreeMap<String, Networks>,
     /// The whole cluster's networks for pods, one per IP family.
+    #[schemars(example = ["10.244.0.0/16", "fd00:10:244::/56"])]
     pub base: Networks,
-    /// How large each node's part of `base` is.
+    /// How large each node's part of `base` is: `/24`, or `/24,/64` for IPv4 and IPv6.
+    #[schemars(example = "/24")]
     pub per_node: PerNode,
     /// Whether the node's networks may be guessed, if nothing says them, from its name and `base`.
     /// Two nodes may guess the same: then one of them is refused.
@@ -116,9 +126,11 @@ pub struct Cni {
     pub mode: Mode,
     /// Where runtimes look for configurations. Unless it is said, k3s's directory if there is one,
     /// else /etc/cni/net.d.
+    #[schemars(example = "/etc/cni/net.d")]
     pub conf_dir: Option<PathBuf>,
     /// Where runtimes look for plugins. Unless it is said, k3s's directory if there is one, else
     /// /opt/cni/bin.
+    #[schemars(example = "/opt/cni/bin")]
     pub bin_dir: Option<PathBuf>,
     /// The network's name. Leases and records are kept by it.
     pub name: String,
@@ -127,9 +139,12 @@ pub struct Cni {
     pub exclusive: bool,
     /// Settings of `mode: bridge`.
     pub bridge: Bridge,
-    /// More plugins for the end of the chain, each as a CNI configuration has it.
+    /// More plugins for the end of the chain, each as a CNI configuration has it. In the variable, as
+    /// JSON.
+    #[schemars(example = serde_json::json!([{"type": "tuning", "sysctl": {"net.core.somaxconn": "4096"}}]))]
     pub cni_plugins: Vec<Map<String, Value>>,
     /// Where the plugin logs its calls; nowhere unless it is said.
+    #[schemars(example = "/var/log/headcni/plugin.log")]
     pub log_file: Option<PathBuf>,
     /// Whether STATUS also fails while no address is left, which makes the node NotReady.
     pub status_strict: bool,
@@ -179,7 +194,7 @@ impl Default for Bridge {
         Self {
             name: "headcni0".to_owned(),
             ip_masq: false,
-            hairpin_mode: true,
+            hairpin_mode: false,
         }
     }
 }
@@ -194,12 +209,16 @@ pub struct Ipam {
     /// In which order addresses are given.
     pub strategy: Strategy,
     /// The first address to be given, if not all of the node's network are.
+    #[schemars(example = "10.244.1.10")]
     pub range_start: Option<IpAddr>,
     /// The last address to be given.
+    #[schemars(example = "10.244.1.250")]
     pub range_end: Option<IpAddr>,
     /// The gateway's address; the network's first one unless it is said.
+    #[schemars(example = "10.244.1.1")]
     pub gateway: Option<IpAddr>,
-    /// Where leases are kept.
+    /// Where leases are kept; in the plugin's own place unless it is said.
+    #[schemars(example = "/var/lib/cni/networks")]
     pub data_dir: Option<PathBuf>,
 }
 
@@ -225,62 +244,6 @@ impl Strategy {
             Self::DensePack => "dense-pack",
         }
     }
-}
-
-/// The server that runs the mesh.
-///
-/// Its keys are secrets and stand in files or in the environment: `HEADCNID_HEADSCALE_API_KEY` and
-/// `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct Headscale {
-    /// Its address, such as `https://headscale.example.org`.
-    pub url: Option<String>,
-    /// A file with an API key.
-    pub api_key_file: Option<PathBuf>,
-    /// A file with a pre-auth key.
-    pub pre_auth_key_file: Option<PathBuf>,
-    /// A file with the certificates of its CA, if the system does not know it.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// This node's member of the mesh.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct Tailscale {
-    /// The socket of tailscaled.
-    pub socket: PathBuf,
-}
-
-impl Default for Tailscale {
-    fn default() -> Self {
-        Self {
-            socket: PathBuf::from("/var/run/tailscale/tailscaled.sock"),
-        }
-    }
-}
-
-/// What pods are told about name servers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct Dns {
-    /// Names of the tailnet.
-    #[serde(rename = "magicDNS")]
-    pub magic_dns: MagicDns,
-}
-
-/// Names of the tailnet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub struct MagicDns {
-    /// Whether pods are told about them.
-    pub enable: bool,
-    /// The domain that names end in.
-    pub base_domain: Option<String>,
-    /// Name servers.
-    pub nameservers: Vec<IpAddr>,
-    /// Domains that short names are looked for in.
-    pub search_domains: Vec<String>,
 }
 
 /// NetworkPolicy.
@@ -316,8 +279,10 @@ pub enum Integrate {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Pods {
     /// How often left-overs are looked for.
+    #[schemars(example = "1m")]
     pub orphan_interval: Span,
     /// How old something must be before it can be a left-over: longer than any ADD takes.
+    #[schemars(example = "5m")]
     pub orphan_grace: Span,
 }
 
@@ -334,7 +299,8 @@ impl Default for Pods {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Monitoring {
-    /// Where /healthz, /ready and /metrics are served.
+    /// Where /healthz, /ready and /metrics are served. Port 0 is any free one.
+    #[schemars(example = "127.0.0.1:9844")]
     pub address: SocketAddr,
     /// Whether metrics of pods have their namespace and name as labels: a series for each pod that
     /// ever lived.
@@ -357,9 +323,9 @@ impl Default for Monitoring {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Logging {
-    /// The least important ones to be shown.
+    /// The least important log lines to be shown.
     pub level: Level,
-    /// Their form.
+    /// The form of log lines.
     pub format: Format,
 }
 

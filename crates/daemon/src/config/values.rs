@@ -1,4 +1,6 @@
 //! Values that a configuration writes in a form of their own.
+//!
+//! Errors say the form, never the text: it may be a secret in the wrong place.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +30,7 @@ impl FromStr for Networks {
 fn network(text: &str) -> Result<IpNet, String> {
     let net: IpNet = text
         .parse()
-        .map_err(|_| format!("{text:?} is not a network of the form 10.244.0.0/16"))?;
+        .map_err(|_| "not a network of the form 10.244.0.0/16 or fd00:10:244::/56".to_owned())?;
     if net.addr() != net.network() {
         return Err(format!(
             "{text} has host bits: did you mean {}?",
@@ -117,7 +119,7 @@ impl FromStr for PerNode {
         let mut parts = text
             .split(',')
             .map(|part| part.trim().trim_start_matches('/'));
-        let wrong = || format!("{text:?} is not of the form /24 or /24,/64");
+        let wrong = || "not a size of the form /24, or /24,/64 for IPv4 and IPv6".to_owned();
         let first: u8 = parts
             .next()
             .unwrap_or_default()
@@ -153,8 +155,17 @@ impl Serialize for PerNode {
 
 impl<'de> Deserialize<'de> for PerNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a size like /24, or /24,/64 for IPv4 and IPv6")]
+        enum Form {
+            Number(u8),
+            Text(String),
+        }
+        let parsed = match Form::deserialize(deserializer)? {
+            Form::Number(length) => length.to_string().parse(),
+            Form::Text(text) => text.parse(),
+        };
+        parsed.map_err(serde::de::Error::custom)
     }
 }
 
@@ -165,7 +176,7 @@ impl JsonSchema for PerNode {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "type": "string",
+            "type": ["string", "integer"],
             "pattern": "^/?[0-9]+(,\\s*/?[0-9]+)?$",
             "description": "/24, or /24,/64 for IPv4 and IPv6"
         })
@@ -180,7 +191,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a length of time like 30s, 2m or 1h30m");
+        let wrong = || "not a length of time like 30s, 2m or 1h30m".to_owned();
         let (mut total, mut rest) = (Duration::ZERO, text);
         while !rest.is_empty() {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -246,5 +257,90 @@ impl JsonSchema for Span {
             "pattern": "^([0-9]+(ms|s|m|h))+$",
             "description": "a length of time like 30s, 2m or 1h30m"
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", &[])]
+    #[case("10.244.1.0/24", &["10.244.1.0/24"])]
+    #[case(" 10.244.1.0/24 , fd00::/64,", &["10.244.1.0/24", "fd00::/64"])]
+    fn networks_are_written_with_commas(#[case] text: &str, #[case] networks: &[&str]) {
+        let Networks(parsed) = text.parse().unwrap();
+        let texts: Vec<String> = parsed.iter().map(IpNet::to_string).collect();
+        assert_eq!(texts, networks);
+    }
+
+    #[rstest]
+    #[case("/24", 24, 64)]
+    #[case("26", 26, 64)]
+    #[case("/80", 24, 80)]
+    #[case("/25, /72", 25, 72)]
+    fn a_size_is_ipv4_s_unless_it_can_only_be_ipv6_s(
+        #[case] text: &str,
+        #[case] ipv4: u8,
+        #[case] ipv6: u8,
+    ) {
+        assert_eq!(text.parse(), Ok(PerNode { ipv4, ipv6 }));
+    }
+
+    #[rstest]
+    #[case("/31")]
+    #[case("/0")]
+    #[case("/24,/127")]
+    #[case("/24,/64,/1")]
+    #[case("/24,")]
+    #[case("-1")]
+    #[case("")]
+    fn a_size_that_no_node_can_have_is_refused(#[case] text: &str) {
+        assert!(text.parse::<PerNode>().is_err());
+    }
+
+    #[rstest]
+    #[case("30s", 30_000)]
+    #[case("1h30m", 5_400_000)]
+    #[case("500ms", 500)]
+    fn a_span_is_the_sum_of_its_parts(#[case] text: &str, #[case] millis: u64) {
+        assert_eq!(text.parse(), Ok(Span(Duration::from_millis(millis))));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("30")]
+    #[case("s")]
+    #[case("0s")]
+    #[case("1d")]
+    #[case("-1s")]
+    #[case("1 s")]
+    #[case("99999999999999999999s")]
+    #[case("4294967296h")]
+    #[case("1\u{b5}s")]
+    fn what_is_no_span_is_refused(#[case] text: &str) {
+        assert!(text.parse::<Span>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(
+            millis in 1_u64..u64::from(u32::MAX),
+            ipv4 in 1_u8..=30,
+            ipv6 in 1_u8..=126,
+            bits: u32,
+            length in 0_u8..=32,
+        ) {
+            let span = Span(Duration::from_millis(millis));
+            prop_assert_eq!(span.to_string().parse(), Ok(span));
+            let lengths = PerNode { ipv4, ipv6 };
+            prop_assert_eq!(lengths.to_string().parse(), Ok(lengths));
+            let net = ipnet::Ipv4Net::new_assert(bits.into(), length).trunc();
+            let networks = Networks(vec![net.into()]);
+            prop_assert_eq!(networks.to_string().parse(), Ok(networks));
+        }
     }
 }

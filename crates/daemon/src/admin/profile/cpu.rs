@@ -1,0 +1,82 @@
+//! CPU profiles: a signal for every hundredth second of CPU time, whose handler notes the stack.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use pprof::protos::Message;
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::spawn_blocking;
+
+/// Why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CpuError {
+    #[error("this headcni-daemon was stripped of its symbols, so a profile could name no function")]
+    NoSymbols,
+    #[error("take a profile: {0}")]
+    Profiler(String),
+}
+
+impl CpuError {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSymbols => StatusCode::NOT_IMPLEMENTED,
+            Self::Profiler(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// Samples per second of CPU time. Not 100, or whatever happens with every tick looks too large.
+const HERTZ: i32 = 99;
+
+/// Samples what the process does for so long; the answer is what `pprof` reads.
+pub(super) async fn profile(length: Duration) -> Result<Vec<u8>, CpuError> {
+    prepare_unwinder()?;
+    let guard = spawn_blocking(|| start(HERTZ)).await.map_err(trouble)??;
+    tokio::time::sleep(length).await;
+    spawn_blocking(move || report(&guard))
+        .await
+        .map_err(trouble)?
+}
+
+fn trouble(error: impl std::fmt::Display) -> CpuError {
+    CpuError::Profiler(error.to_string())
+}
+
+fn start(hertz: i32) -> Result<ProfilerGuard<'static>, CpuError> {
+    ProfilerGuardBuilder::default()
+        .frequency(hertz)
+        .build()
+        .map_err(trouble)
+}
+
+/// Lets the first signal of this process come while nobody allocates.
+///
+/// The handler makes its unwinder when it is first needed, and that allocates. A signal that
+/// interrupts the allocator would then wait for it for ever. So the first signals are sent to a
+/// thread that only counts; this is the runtime's own, so that it does nothing else meanwhile.
+fn prepare_unwinder() -> Result<(), CpuError> {
+    static IS_READY: AtomicBool = AtomicBool::new(false);
+    const CPU_TIME: Duration = Duration::from_millis(30);
+    const PATIENCE: Duration = Duration::from_millis(300);
+    if IS_READY.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let guard = start(1000)?;
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let (begin, started) = (used(), Instant::now());
+    while used() < begin + CPU_TIME && started.elapsed() < PATIENCE {}
+    drop(guard);
+    IS_READY.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+fn report(guard: &ProfilerGuard<'static>) -> Result<Vec<u8>, CpuError> {
+    let report = guard.report().build().map_err(trouble)?;
+    let has_no_names = report.data.keys().all(|stack| stack.frames.is_empty());
+    if !report.data.is_empty() && has_no_names {
+        return Err(CpuError::NoSymbols);
+    }
+    Ok(report.pprof().map_err(trouble)?.encode_to_vec())
+}

@@ -1,0 +1,90 @@
+//! The mesh's server and names.
+
+use std::net::IpAddr;
+
+use axum::http::Uri;
+
+use crate::config::path::KeyPath;
+use crate::config::problem::Problem;
+use crate::config::schema::{Config, MagicDns};
+
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(trouble) = config.headscale.url.as_deref().and_then(bad_url) {
+        problems.push(Problem::new("headscale.url", trouble));
+    }
+    problems.extend(names(&config.dns.magic_dns));
+    problems
+}
+
+/// What is wrong with the server's address.
+fn bad_url(url: &str) -> Option<&'static str> {
+    const FORM: &str = "must be of the form https://headscale.example.org";
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    if !scheme.is_some_and(|scheme| matches!(scheme, "https" | "http")) {
+        return Some("must begin with https:// or http://, as https://headscale.example.org");
+    }
+    // The type below drops a fragment.
+    if url.contains(['?', '#']) {
+        return Some("has a query or a fragment: leave out what begins with ? or #");
+    }
+    let Ok(uri) = url.parse::<Uri>() else {
+        return Some(FORM);
+    };
+    match uri.authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            Some("has a user's name: leave it out, the key stands in a file or a variable")
+        }
+        Some(authority) if !authority.host().is_empty() => {
+            // A port that is none is no error of that type.
+            let port = authority.as_str().strip_prefix(authority.host());
+            let is_sound =
+                port.is_some_and(|port| port.is_empty() || authority.port_u16() > Some(0));
+            if is_sound { None } else { Some(FORM) }
+        }
+        _ => Some(FORM),
+    }
+}
+
+fn names(magic_dns: &MagicDns) -> Vec<Problem> {
+    const DOMAIN: &str = "not a domain: letters, digits and \"-\" with dots between, as \
+                          tailnet.example.org";
+    let key = KeyPath::from("dns.magicDNS");
+    let mut problems = Vec::new();
+    let base = magic_dns.base_domain.iter();
+    let base = base.map(|domain| (key.key("baseDomain"), key.key("baseDomain"), domain));
+    let search = magic_dns.search_domains.iter().enumerate();
+    let search_key = key.key("searchDomains");
+    let search = search.map(|(index, domain)| (search_key.clone(), search_key.item(index), domain));
+    for (key, spot, domain) in base.chain(search) {
+        if !is_domain(domain) {
+            problems.push(Problem::new(key, DOMAIN).look_at(spot));
+        }
+    }
+    for (index, server) in magic_dns.nameservers.iter().enumerate() {
+        if !can_serve(*server) {
+            let key = key.key("nameservers");
+            let text = format!("{server} can't be reached by pods: take the server's real address");
+            problems.push(Problem::new(key.clone(), text).look_at(key.item(index)));
+        }
+    }
+    problems
+}
+
+/// A domain, with or without the dot at its end.
+fn is_domain(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            label.len() <= 63
+                && label.starts_with(is_letter)
+                && label.ends_with(is_letter)
+                && label.chars().all(|c| is_letter(c) || c == '-')
+        })
+}
+
+/// To a pod, loopback is the pod itself.
+fn can_serve(server: IpAddr) -> bool {
+    !(server.is_loopback() || server.is_unspecified() || server.is_multicast())
+}

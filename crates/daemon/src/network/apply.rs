@@ -1,0 +1,104 @@
+//! Does what a plan says. Nothing is decided here.
+
+use std::net::IpAddr;
+
+use net::ruleset::{self, Sets, Table};
+use net::{Address, Batch, Errno, PROTO_HEADCNI, Route, RouteKind, host_ports, sysctl};
+
+use super::plan::unreachable;
+use super::{Action, Desired, LO_INDEX, NetworkError, Sockets};
+
+/// Does all of it, as far as possible: an error does not keep the others from being done.
+pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) -> Vec<NetworkError> {
+    let outcomes = actions.iter().map(|action| act(sockets, desired, action));
+    outcomes.filter_map(Result::err).collect()
+}
+
+fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), NetworkError> {
+    let filter = &sockets.netfilter;
+    // What somebody else has done meanwhile is as good as done by us.
+    let send = |tolerated: &'static [Errno], write: &dyn Fn(&mut Batch)| {
+        let mut batch = Batch::new();
+        write(&mut batch);
+        batch.tolerating(tolerated);
+        Ok(sockets.route.send(batch)?)
+    };
+    match action {
+        Action::SetSysctl { name, value, .. } => set_sysctl(name, value),
+        Action::PutTable(Table::Pods, _) => {
+            ruleset::replace(filter, &desired.cluster, &desired.contents)
+                .map_err(NetworkError::Replace)
+        }
+        Action::PutTable(Table::Ports, _) => {
+            ruleset::repair_ports(filter).map_err(NetworkError::Replace)?;
+            Ok(ruleset::ensure_covered(
+                filter,
+                Sets::Excluded,
+                &desired.cluster,
+            )?)
+        }
+        Action::SetContents => Ok(ruleset::set_contents(filter, &desired.contents)?),
+        Action::Cover(sets) => Ok(ruleset::ensure_covered(filter, *sets, &desired.cluster)?),
+        Action::Uncover(networks) => {
+            for sets in [Sets::Excluded, Sets::Cluster] {
+                ruleset::uncover(filter, sets, networks)?;
+                // What was part of an old network, and still is one.
+                ruleset::ensure_covered(filter, sets, &desired.cluster)?;
+            }
+            Ok(())
+        }
+        Action::AddGateway(gateway) => {
+            send(&[Errno::EXIST], &|batch| on_lo(*gateway).add_to(batch))?;
+            match gateway {
+                IpAddr::V4(_) => Ok(()),
+                // The kernel makes the address local in its own time.
+                IpAddr::V6(gateway) => send(&[Errno::EXIST, Errno::NETDOWN], &|batch| {
+                    Route::early_local(*gateway, LO_INDEX, PROTO_HEADCNI).add_to(batch);
+                }),
+            }
+        }
+        Action::RemoveGateway(gateway) => send(&[Errno::ADDRNOTAVAIL], &|batch| {
+            on_lo(*gateway).remove_in(batch);
+        }),
+        Action::AddRoute(network) => send(&[Errno::EXIST], &|batch| {
+            unreachable(*network).add_to(batch);
+        }),
+        Action::RemoveRoute(network) => send(&[Errno::SRCH], &|batch| {
+            unreachable(*network).remove_in(batch);
+        }),
+        Action::AddRule(rule) => send(&[Errno::EXIST], &|batch| rule.add_to(batch)),
+        Action::RemoveRule(rule) => send(&[Errno::NOENT], &|batch| rule.remove_in(batch)),
+        // The link may be gone or off by now, and then there is nothing to restore.
+        Action::RestoreRoute { address, link } => send(
+            &[Errno::EXIST, Errno::NODEV, Errno::NETDOWN, Errno::INVAL],
+            &|batch| {
+                let kind = RouteKind::Via {
+                    link: *link,
+                    gateway: None,
+                };
+                Route::new((*address).into(), kind, PROTO_HEADCNI).add_to(batch);
+            },
+        ),
+        Action::RestoreNeighbour(neighbour) => send(&[Errno::NODEV, Errno::NETDOWN], &|batch| {
+            neighbour.add_to(batch);
+        }),
+        Action::Publish(port) => host_ports::add(filter, &[*port]).map_err(NetworkError::HostPort),
+        Action::Unpublish(port) => Ok(host_ports::remove(filter, &[*port])?),
+    }
+}
+
+pub(super) fn on_lo(gateway: IpAddr) -> Address {
+    Address {
+        link: LO_INDEX,
+        net: gateway.into(),
+    }
+}
+
+pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), NetworkError> {
+    let outcome = sysctl::set(name, value);
+    outcome.map(drop).map_err(|source| NetworkError::Sysctl {
+        attempt: "set",
+        name: name.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,198 @@
+//! How the network is to be, from what the configuration says and which networks the node has.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipam::{Range, RangeError};
+use ipnet::IpNet;
+use net::ruleset::Contents;
+
+use crate::config::{Config, KeepOff, Mode};
+
+/// How the network that all pods share is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The networks of this node's pods.
+    pub local: Vec<IpNet>,
+    /// Addresses of `lo`: the pods' gateways, where no bridge has them.
+    pub gateways: Vec<IpAddr>,
+    /// What pods reach under their own address, and where hostPorts don't apply: pods and services.
+    pub cluster: Vec<IpNet>,
+    /// What the table `inet headcni` is to know else.
+    pub contents: Contents,
+    /// Whether others are told to keep off our links.
+    pub keep_off: KeepOff,
+}
+
+/// Why the node's networks can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DesiredError {
+    /// The node has no network.
+    #[error("the node has no network for its pods")]
+    NoNetwork,
+    /// There is no gateway in one.
+    #[error("choose the gateway of {network}")]
+    Gateway {
+        /// The node's network.
+        network: IpNet,
+        /// Why.
+        #[source]
+        source: RangeError,
+    },
+}
+
+impl Desired {
+    /// `local` are the networks of this node's pods, `base` those of the whole cluster's as far as
+    /// they are known, and `inside` the names of the links that the mesh is reached by.
+    pub fn new(
+        config: &Config,
+        local: &[IpNet],
+        base: &[IpNet],
+        inside: &[String],
+    ) -> Result<Self, DesiredError> {
+        if local.is_empty() {
+            return Err(DesiredError::NoNetwork);
+        }
+        let pods = [base, local].concat();
+        let services = &config.network.service_cidr.0;
+        let bridges = match config.cni.mode {
+            Mode::Native => Vec::new(),
+            Mode::Bridge => vec![config.cni.bridge.name.clone()],
+        };
+        let gateways = match config.cni.mode {
+            Mode::Native => gateways(local, config.ipam.gateway)?,
+            // The bridge has them.
+            Mode::Bridge => Vec::new(),
+        };
+        Ok(Self {
+            local: local.to_vec(),
+            gateways,
+            cluster: largest(&[pods.as_slice(), services].concat()),
+            contents: Contents {
+                guarded: largest(&pods),
+                inside: [bridges.as_slice(), inside].concat(),
+                is_unmasqueraded: !config.network.masquerade,
+                bridges,
+            },
+            keep_off: config.network.keep_off,
+        })
+    }
+
+    /// Whether pods have addresses of this family.
+    pub(super) fn has(&self, family: Family) -> bool {
+        self.local.iter().any(|net| Family::of(net) == family)
+    }
+}
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+impl Family {
+    pub(super) fn of(network: &IpNet) -> Self {
+        match network {
+            IpNet::V4(_) => Self::Ipv4,
+            IpNet::V6(_) => Self::Ipv6,
+        }
+    }
+}
+
+impl fmt::Display for Desired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let local: Vec<String> = self.local.iter().map(IpNet::to_string).collect();
+        write!(f, "the network for {} is in place", local.join(" and "))
+    }
+}
+
+/// The gateway of each network: what IPAM gives pods.
+fn gateways(local: &[IpNet], said: Option<IpAddr>) -> Result<Vec<IpAddr>, DesiredError> {
+    let gateway = |network: &IpNet| {
+        let said = said.filter(|gateway| network.contains(gateway));
+        Range::new(*network, None, None, said)
+            .map(|range| range.gateway())
+            .map_err(|source| DesiredError::Gateway {
+                network: *network,
+                source,
+            })
+    };
+    local.iter().map(gateway).collect()
+}
+
+/// The same networks without those that are part of another one.
+fn largest(networks: &[IpNet]) -> Vec<IpNet> {
+    IpNet::aggregate(&networks.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Networks;
+
+    fn networks(text: &str) -> Vec<IpNet> {
+        text.parse::<Networks>().unwrap().0
+    }
+
+    fn desired(config: &Config, local: &str, base: &str, inside: &[&str]) -> Desired {
+        let inside: Vec<String> = inside.iter().map(|name| (*name).to_owned()).collect();
+        Desired::new(config, &networks(local), &networks(base), &inside).unwrap()
+    }
+
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn native_pods_have_their_gateways_on_lo() {
+        let mut config = Config::default();
+        config.network.service_cidr = "10.96.0.0/12".parse().unwrap();
+        let base = "10.244.0.0/16,fd00:244::/56";
+        let found = desired(&config, "10.244.3.0/24,fd00:244:0:3::/64", base, &["mesh0"]);
+        assert_eq!(found.gateways, ips(&["10.244.3.1", "fd00:244:0:3::1"]));
+        assert_eq!(found.contents.guarded, networks(base));
+        assert_eq!(
+            found.cluster,
+            networks("10.96.0.0/12,10.244.0.0/16,fd00:244::/56")
+        );
+        assert_eq!(found.contents.inside, ["mesh0"]);
+        assert!(found.contents.bridges.is_empty());
+        assert!(!found.contents.is_unmasqueraded);
+        assert!(found.has(Family::Ipv4) && found.has(Family::Ipv6));
+    }
+
+    #[test]
+    fn pods_on_a_bridge_have_theirs_there() {
+        let mut config = Config::default();
+        config.cni.mode = Mode::Bridge;
+        config.network.masquerade = false;
+        let found = desired(&config, "10.244.3.0/24", "", &["mesh0"]);
+        assert_eq!(found.gateways, ips(&[]));
+        assert_eq!(found.contents.inside, ["headcni0", "mesh0"]);
+        assert_eq!(found.contents.bridges, ["headcni0"]);
+        assert!(found.contents.is_unmasqueraded);
+        assert!(!found.has(Family::Ipv6));
+        assert_eq!(found.contents.guarded, networks("10.244.3.0/24"));
+    }
+
+    #[test]
+    fn the_gateway_that_is_said_counts_for_its_network() {
+        let mut config = Config::default();
+        config.ipam.gateway = Some("10.244.3.254".parse().unwrap());
+        let found = desired(&config, "10.244.3.0/24,fd00::/64", "", &[]);
+        assert_eq!(found.gateways, ips(&["10.244.3.254", "fd00::1"]));
+    }
+
+    #[test]
+    fn a_network_without_room_is_refused() {
+        let config = Config::default();
+        let refused = |local: &str| Desired::new(&config, &networks(local), &[], &[]).unwrap_err();
+        assert_eq!(
+            refused("10.244.3.0/31").to_string(),
+            "choose the gateway of 10.244.3.0/31"
+        );
+        let error = refused("").to_string();
+        assert_eq!(error, "the node has no network for its pods");
+    }
+}

@@ -1,0 +1,162 @@
+//! How the network is.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use net::host_ports::{self, HostPort, HostPortError};
+use net::ruleset::{self, Fingerprint, Sets, Table};
+use net::{
+    Address, DestinationRule, Errno, Link, Neighbour, NetError, PROTO_ROUTER, Route, RouteKind,
+    Socket, sysctl,
+};
+
+use super::desired::Family;
+use super::plan::{FORWARD_IPV4, FORWARD_IPV6, accept_ra};
+use super::{Desired, NetworkError, Sockets};
+
+/// How the network is, as far as it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// By their names below `/proc/sys/net`; those that don't exist are left out.
+    pub sysctls: BTreeMap<String, String>,
+    /// All links.
+    pub links: Vec<Link>,
+    /// All addresses.
+    pub addresses: Vec<Address>,
+    /// All routes.
+    pub routes: Vec<Route>,
+    /// All rules by destination.
+    pub rules: Vec<DestinationRule>,
+    /// All permanent neighbours.
+    pub neighbours: Vec<Neighbour>,
+    /// nftables.
+    pub tables: Tables,
+}
+
+/// Our nftables tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// The one with the rules for pods.
+    pub pods: Option<TableState>,
+    /// The one with the hostPorts.
+    pub ports: Option<TableState>,
+    /// Whether the former knows all networks that pods reach under their own address.
+    pub knows_cluster: bool,
+    /// Whether the latter knows them.
+    pub knows_excluded: bool,
+    /// Whether the former's other sets hold what they should.
+    pub has_contents: bool,
+    /// The hostPorts that are published.
+    pub published: Vec<HostPort>,
+    /// The pods that may reach themselves by theirs.
+    pub hairpins: Vec<IpAddr>,
+}
+
+/// A table that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableState {
+    /// Its version, if it says one.
+    pub version: Option<u32>,
+    /// How it looks.
+    pub mark: Fingerprint,
+}
+
+impl Observed {
+    pub(super) fn look(sockets: &Sockets, desired: &Desired) -> Result<Self, NetworkError> {
+        let route = &sockets.route;
+        let mut observed = Self {
+            sysctls: BTreeMap::new(),
+            links: net::links(route)?,
+            addresses: net::addresses(route)?,
+            routes: net::routes(route)?,
+            rules: net::destination_rules(route)?,
+            neighbours: net::permanent_neighbours(route)?,
+            tables: Tables::look(&sockets.netfilter, desired)?,
+        };
+        if desired.has(Family::Ipv4) {
+            observed.read(FORWARD_IPV4)?;
+        }
+        if desired.has(Family::Ipv6) {
+            observed.read(FORWARD_IPV6)?;
+            for name in observed.listeners() {
+                observed.read(&name)?;
+            }
+        }
+        Ok(observed)
+    }
+
+    fn read(&mut self, name: &str) -> Result<(), NetworkError> {
+        let value = sysctl::get(name).map_err(|source| NetworkError::Sysctl {
+            attempt: "read",
+            name: name.to_owned(),
+            source,
+        })?;
+        if let Some(value) = value {
+            self.sysctls.insert(name.to_owned(), value);
+        }
+        Ok(())
+    }
+
+    /// The sysctls that say whether links listen to routers, of those links that may: while the node
+    /// doesn't forward all but the pods' may, and then those that a router's default route leads by.
+    fn listeners(&self) -> Vec<String> {
+        let is_forwarding = self.sysctls.get(FORWARD_IPV6).is_some_and(|on| on == "1");
+        let may_listen = |link: &&Link| {
+            let is_pods = link.group == ruleset::LINK_GROUP || link.name == "lo";
+            !is_pods && (!is_forwarding || self.has_router(link.index))
+        };
+        let links = self.links.iter().filter(may_listen);
+        links.map(|link| accept_ra(&link.name)).collect()
+    }
+
+    /// Whether a default route by this link came from a router.
+    fn has_router(&self, index: u32) -> bool {
+        self.routes.iter().any(|route| {
+            let is_by_link = matches!(route.kind, RouteKind::Via { link, .. } if link == index);
+            is_by_link && route.protocol == PROTO_ROUTER && route.dst.prefix_len() == 0
+        })
+    }
+}
+
+impl Tables {
+    fn look(socket: &Socket, desired: &Desired) -> Result<Self, NetworkError> {
+        let covers = |sets| or_missing(ruleset::covers(socket, sets, &desired.cluster), false);
+        Ok(Self {
+            pods: TableState::look(socket, Table::Pods)?,
+            ports: TableState::look(socket, Table::Ports)?,
+            knows_cluster: covers(Sets::Cluster)?,
+            knows_excluded: covers(Sets::Excluded)?,
+            has_contents: or_missing(ruleset::has_contents(socket, &desired.contents), false)?,
+            published: or_no_table(host_ports::list(socket))?,
+            hairpins: or_no_table(host_ports::hairpins(socket))?,
+        })
+    }
+}
+
+impl TableState {
+    fn look(socket: &Socket, table: Table) -> Result<Option<Self>, NetError> {
+        let installed = ruleset::installed(socket, table)?;
+        let mark = ruleset::fingerprint(socket, table)?;
+        Ok(installed.zip(mark).map(|(installed, mark)| Self {
+            version: installed.version,
+            mark,
+        }))
+    }
+}
+
+/// What is in a table that isn't there.
+fn or_no_table<T: Default>(answer: Result<T, HostPortError>) -> Result<T, NetworkError> {
+    match answer {
+        Err(HostPortError::NoTable) => Ok(T::default()),
+        Err(HostPortError::Net(error)) => Err(error.into()),
+        answer => answer.map_err(NetworkError::HostPort),
+    }
+}
+
+/// What is said of a table that isn't there.
+fn or_missing<T>(answer: Result<T, NetError>, missing: T) -> Result<T, NetError> {
+    match answer {
+        Err(error) if error.is(Errno::NOENT) => Ok(missing),
+        answer => answer,
+    }
+}

@@ -1,0 +1,89 @@
+//! Takes everything away that passes have made, and puts back what was there before.
+
+use net::nft::NftError;
+use net::ruleset::{self, LINK_GROUP, Table};
+use net::{Batch, Errno};
+
+use super::apply::{on_lo, set_sysctl};
+use super::plan::{is_our_rule, is_ours};
+use super::{Memory, NetworkError, Place, Sockets, firewall, keep_off};
+use crate::config::KeepOff;
+
+/// What becomes of the links to pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodLinks {
+    /// They stay, and pods talk to each other as long as they live.
+    Keep,
+    /// They are deleted, and with them the bridge that pods are on.
+    Delete,
+}
+
+/// Takes everything away. Doing so twice is fine; after an error, the rest has been done, and what is
+/// known of how things were is kept for another try.
+pub fn remove(place: &Place, links: PodLinks) -> Result<(), NetworkError> {
+    let sockets = Sockets::open()?;
+    let memory = Memory::load(place);
+    let mut outcomes = vec![
+        take_away(&sockets, &memory),
+        firewall::withdraw(place),
+        keep_off::ensure(place, KeepOff::Off).map(drop),
+    ];
+    for table in Table::ALL {
+        outcomes.push(delete(&sockets, table));
+    }
+    for (name, value) in &memory.sysctls {
+        outcomes.push(set_sysctl(name, value));
+    }
+    if links == PodLinks::Delete {
+        outcomes.push(delete_links(&sockets, &memory));
+    }
+    let mut errors: Vec<NetworkError> = outcomes.into_iter().filter_map(Result::err).collect();
+    match errors.len() {
+        0 => Memory::erase(place),
+        1 => Err(errors.remove(0)),
+        _ => Err(NetworkError::Several(errors)),
+    }
+}
+
+/// Rules, routes and gateways.
+fn take_away(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
+    let socket = &sockets.route;
+    let mut batch = Batch::new();
+    let rules = net::destination_rules(socket)?;
+    for rule in rules.iter().filter(|rule| is_our_rule(rule)) {
+        rule.remove_in(&mut batch);
+        batch.tolerating(&[Errno::NOENT]);
+    }
+    let routes = net::routes(socket)?;
+    for route in routes.iter().filter(|route| is_ours(route)) {
+        route.remove_in(&mut batch);
+        batch.tolerating(&[Errno::SRCH]);
+    }
+    for gateway in &memory.gateways {
+        on_lo(*gateway).remove_in(&mut batch);
+        batch.tolerating(&[Errno::ADDRNOTAVAIL]);
+    }
+    Ok(socket.send(batch)?)
+}
+
+fn delete(sockets: &Sockets, table: Table) -> Result<(), NetworkError> {
+    if ruleset::installed(&sockets.netfilter, table)?.is_none() {
+        // Also where there is no nft to ask.
+        return Ok(());
+    }
+    ruleset::delete(table).map_err(|source: NftError| NetworkError::Nft {
+        table: table.name(),
+        source,
+    })
+}
+
+fn delete_links(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
+    net::delete_group(&sockets.route, LINK_GROUP)?;
+    for name in &memory.bridges {
+        let found = net::link(&sockets.route, name)?;
+        if found.is_some_and(|link| link.kind == "bridge") {
+            net::delete_link(&sockets.route, name)?;
+        }
+    }
+    Ok(())
+}

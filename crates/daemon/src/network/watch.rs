@@ -1,0 +1,201 @@
+//! Tells when a pass is due: the kernel says what has changed, and what of it matters is decided
+//! here.
+//!
+//! Changes that others make to their own things are let pass, so that a busy node, where chains and
+//! links come and go all the time, costs nothing.
+
+use std::io::{self, PipeReader};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::ruleset::{DOOMED_GROUP, LINK_GROUP, PORTS_TABLE, TABLE};
+use net::watch::{Change, TablePart, Watch, Woken, wait};
+use net::{NetError, PROTO_HEADCNI};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::LO_INDEX;
+use super::firewall::CHAINS_OF_OTHERS;
+
+/// How long to wait before a watch that broke is begun anew.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Who is told.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// Something of the network that pods share may have changed.
+    pub network: Arc<Notify>,
+    /// A firewall of somebody else may have changed.
+    pub firewall: Arc<Notify>,
+}
+
+/// What a change matters to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Concern {
+    network: bool,
+    firewall: bool,
+}
+
+const NETWORK: Concern = Concern {
+    network: true,
+    firewall: false,
+};
+const FIREWALL: Concern = Concern {
+    network: false,
+    firewall: true,
+};
+const BOTH: Concern = Concern {
+    network: true,
+    firewall: true,
+};
+const NEITHER: Concern = Concern {
+    network: false,
+    firewall: false,
+};
+
+fn concern(change: &Change) -> Concern {
+    match change {
+        // A link that was off has lost its routes.
+        Change::Link {
+            index,
+            group,
+            is_up: true,
+            ..
+        } if *group == LINK_GROUP || *index == LO_INDEX => NETWORK,
+        // Its pod may have left hostPorts behind.
+        Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => NETWORK,
+        Change::AddressGone { link: LO_INDEX }
+        | Change::RouteGone {
+            protocol: PROTO_HEADCNI,
+        }
+        | Change::RuleGone {
+            protocol: PROTO_HEADCNI,
+        }
+        | Change::Forwarding { is_on: false } => NETWORK,
+        Change::Table { table, .. } if table == TABLE || table == PORTS_TABLE => NETWORK,
+        Change::Table { part, .. } => match part {
+            TablePart::Itself | TablePart::BaseChain => FIREWALL,
+            TablePart::Chain(name) | TablePart::Rule(name)
+                if CHAINS_OF_OTHERS.contains(&name.as_str()) =>
+            {
+                FIREWALL
+            }
+            _ => NEITHER,
+        },
+        Change::Overrun => BOTH,
+        _ => NEITHER,
+    }
+}
+
+/// Tells until it is told to end. A watch that breaks is begun anew, as if anything had changed.
+pub async fn watch(signals: Signals, end: CancellationToken) {
+    let (stop, stopping) = match io::pipe() {
+        Ok(pipe) => pipe,
+        Err(error) => {
+            tracing::error!(%error, "changes of the network are not told: no pipe to be had");
+            return end.cancelled().await;
+        }
+    };
+    // It blocks for as long as nothing happens, so it has a thread of its own.
+    let listening = tokio::task::spawn_blocking(move || listen(&signals, &stop));
+    end.cancelled().await;
+    drop(stopping);
+    // It can only fail by a panic, which has been told by then.
+    let _ = listening.await;
+}
+
+/// Listens until the other end of `stop` is closed.
+fn listen(signals: &Signals, stop: &PipeReader) {
+    loop {
+        let Err(error) = try_listen(signals, stop) else {
+            return;
+        };
+        tracing::warn!(%error, "changes of the network are not told; trying again");
+        if !matches!(wait(&[], stop.as_fd(), Some(PAUSE)), Ok(Woken::Timeout)) {
+            return;
+        }
+    }
+}
+
+fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
+    let (mut route, mut netfilter) = (Watch::route()?, Watch::netfilter()?);
+    // Whatever happened before the sockets were there.
+    tell(signals, BOTH);
+    while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {
+        let mut all = NEITHER;
+        let mut gather = |change: Change| {
+            let one = concern(&change);
+            all.network |= one.network;
+            all.firewall |= one.firewall;
+        };
+        // If there is more than that, the next wait ends at once.
+        route.fetch(&mut gather)?;
+        netfilter.fetch(&mut gather)?;
+        tell(signals, all);
+    }
+    Ok(())
+}
+
+fn tell(signals: &Signals, concern: Concern) {
+    if concern.network {
+        signals.network.notify_one();
+    }
+    if concern.firewall {
+        signals.firewall.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn link(index: u32, group: u32, is_up: bool) -> Change {
+        Change::Link {
+            index,
+            name: "x".to_owned(),
+            group,
+            is_up,
+        }
+    }
+
+    fn table(table: &str, part: TablePart) -> Change {
+        Change::Table {
+            table: table.to_owned(),
+            part,
+        }
+    }
+
+    fn rule(chain: &str) -> TablePart {
+        TablePart::Rule(chain.to_owned())
+    }
+
+    #[rstest]
+    #[case(link(9, LINK_GROUP, true), NETWORK)]
+    #[case(link(9, LINK_GROUP, false), NEITHER)]
+    #[case(link(9, 0, true), NEITHER)]
+    #[case(link(LO_INDEX, 0, true), NETWORK)]
+    #[case(Change::AddressGone { link: LO_INDEX }, NETWORK)]
+    #[case(Change::AddressGone { link: 2 }, NEITHER)]
+    #[case(Change::RouteGone { protocol: 104 }, NETWORK)]
+    #[case(Change::RouteGone { protocol: 2 }, NEITHER)]
+    #[case(Change::RuleGone { protocol: 104 }, NETWORK)]
+    #[case(Change::RuleGone { protocol: 3 }, NEITHER)]
+    #[case(Change::Forwarding { is_on: false }, NETWORK)]
+    #[case(Change::Forwarding { is_on: true }, NEITHER)]
+    #[case(table("headcni", TablePart::Set), NETWORK)]
+    #[case(table("headcni-ports", rule("output")), NETWORK)]
+    #[case(table("filter", TablePart::BaseChain), FIREWALL)]
+    #[case(table("firewalld", TablePart::Itself), FIREWALL)]
+    #[case(table("filter", rule("FORWARD")), FIREWALL)]
+    #[case(table("filter", rule("DOCKER-USER")), FIREWALL)]
+    #[case(table("nat", rule("KUBE-SERVICES")), NEITHER)]
+    #[case(table("nat", TablePart::Chain("KUBE-SVC-X".to_owned())), NEITHER)]
+    #[case(table("kube-proxy", TablePart::Set), NEITHER)]
+    #[case(Change::Overrun, BOTH)]
+    fn only_what_matters_is_told(#[case] change: Change, #[case] expected: Concern) {
+        assert_eq!(concern(&change), expected);
+    }
+}

@@ -1,0 +1,39 @@
+//! What the parts of the daemon go by: the configuration in force, and the node's networks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cniconf::Dirs;
+use crate::config::Config;
+use crate::node_name::NodeName;
+use crate::podcidr::{Discovery, NodeNetworks};
+
+/// A configuration, and what was found out by it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The configuration in force.
+    pub config: Arc<Config>,
+    /// This node.
+    pub node: NodeName,
+    /// How the node's networks were found out; nothing before the first look.
+    pub discovery: Option<Arc<Discovery>>,
+    /// The node's networks. Those that were known stay, if they are not known any more.
+    pub networks: Option<Arc<NodeNetworks>>,
+}
+
+impl Settings {
+    /// Nothing is known of the networks yet.
+    pub fn new(config: Config, node: NodeName) -> Self {
+        Self {
+            config: Arc::new(config),
+            node,
+            discovery: None,
+            networks: None,
+        }
+    }
+
+    /// Where the files of runtimes are.
+    pub fn dirs(&self) -> Dirs {
+        Dirs::locate(&self.config.cni, Path::new("/"))
+    }
+}

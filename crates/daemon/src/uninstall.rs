@@ -1,0 +1,85 @@
+//! Takes everything away that headcni has made on this node, and puts back what it set aside.
+//!
+//! First the CNI configuration, so that no pod starts any more; then the pods' networks; then what
+//! they shared; then our own files. What can't be done is told in the end, and all the rest is done.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use api::paths;
+
+use crate::cniconf::{self, Dirs};
+use crate::config::{self, Config, Sources};
+use crate::instance::Instance;
+use crate::network::{self, PodLinks};
+use crate::pods;
+
+/// Does it, and tells line by line what was done. A configuration that can't be used is no reason not
+/// to: what it would have said is taken from the defaults.
+pub fn run(sources: &Sources, tell: &mut dyn FnMut(String)) -> Result<()> {
+    let config = match config::load(sources) {
+        Ok(loaded) => loaded.config,
+        Err(error) => {
+            tell(format!("going by defaults, because of this:\n{error}"));
+            Config::default()
+        }
+    };
+    let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
+    let dirs = Dirs::locate(&config.cni, Path::new("/"));
+    let mut errors: Vec<String> = Vec::new();
+
+    match cniconf::remove(&dirs) {
+        Ok(lines) => lines.into_iter().for_each(&mut *tell),
+        Err(error) => errors.push(error.explained()),
+    }
+    let mut leases = None;
+    match pods::Place::of(&config, &dirs.bin_dir) {
+        Ok(place) => {
+            leases = pods::own_leases(&place);
+            let (detached, troubles) = pods::detach_all(&place);
+            detached
+                .into_iter()
+                .map(|key| format!("detached {key}"))
+                .for_each(&mut *tell);
+            errors.extend(troubles);
+        }
+        Err(error) => errors.push(error.to_string()),
+    }
+    match network::remove(&network::Place::default(), PodLinks::Delete) {
+        Ok(()) => tell("took the shared network away".to_owned()),
+        Err(error) => errors.push(network::words(&error)),
+    }
+    // What could not be undone is on record there, for another try.
+    if errors.is_empty() {
+        drop(instance);
+        for dir in own_directories().into_iter().chain(leases) {
+            match fs::remove_dir_all(&dir) {
+                Ok(()) => tell(format!("removed {}", dir.display())),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => errors.push(format!("remove {}: {error}", dir.display())),
+            }
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "not everything could be undone; mend this and run it again:\n  {}",
+        errors.join("\n  ")
+    );
+}
+
+/// Directories that nobody else uses. Leases of other plugins are theirs; ours are void with the
+/// pods' networks.
+fn own_directories() -> Vec<PathBuf> {
+    let mut dirs = vec![
+        PathBuf::from(paths::PLUGIN_DATA_DIR),
+        PathBuf::from(paths::DAEMON_STATE_DIR),
+    ];
+    if let Some(run_dir) = Path::new(paths::DAEMON_SOCKET).parent() {
+        dirs.push(run_dir.to_owned());
+    }
+    dirs
+}

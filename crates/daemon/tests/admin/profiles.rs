@@ -1,0 +1,92 @@
+use std::net::{IpAddr, SocketAddr};
+
+use daemon::admin::Limits;
+use daemon::config::Monitoring;
+use lab::{Netns, Node, eventually};
+use rstest::rstest;
+
+use crate::scene::{Admin, PATIENCE, local};
+
+fn profiling() -> Admin {
+    Admin::with(local(true), Limits::default())
+}
+
+#[rstest]
+#[case("/debug/pprof")]
+#[case("/debug/pprof/")]
+#[case("/debug/pprof/profile")]
+#[case("/debug/pprof/profile?seconds=1")]
+#[case("/debug/pprof/heap")]
+fn profiles_are_off_and_say_how_to_switch_them_on(#[case] path: &str) {
+    let response = Admin::new().get(path);
+    assert_eq!(response.status, 404);
+    assert!(response.text().contains("monitoring.pprof"), "{response:?}");
+}
+
+#[test]
+fn profiles_are_switched_while_the_server_runs() {
+    let admin = Admin::new();
+    for (monitoring, status) in [(local(true), 200), (local(false), 404)] {
+        admin.reload(monitoring);
+        let is_so = || (admin.get("/debug/pprof").status == status).then_some(());
+        eventually(PATIENCE, "the switch", is_so).unwrap();
+    }
+}
+
+#[rstest]
+#[case("0")]
+#[case("61")]
+#[case("-1")]
+#[case("1.5")]
+#[case("99999999999999999999999")]
+#[case("")]
+fn a_profile_has_a_sensible_length(#[case] seconds: &str) {
+    let admin = profiling();
+    let response = admin.get(&format!("/debug/pprof/profile?seconds={seconds}"));
+    assert_eq!(response.status, 400, "{response:?}");
+}
+
+#[test]
+fn there_is_no_heap_profile_and_it_says_so() {
+    let response = profiling().get("/debug/pprof/heap");
+    assert_eq!(response.status, 501);
+    assert!(response.text().contains("process_resident_memory_bytes"));
+}
+
+#[test]
+fn others_than_this_machine_get_no_profile() {
+    let node = Node::new("profiles").unwrap();
+    node.run(["ip", "link", "set", "lo", "up"]).unwrap();
+    node.run(["ip", "address", "add", "10.9.9.1/32", "dev", "lo"])
+        .unwrap();
+    let outside: IpAddr = [10, 9, 9, 1].into();
+    let (by_loopback, by_address) = node
+        .enter(|| {
+            let monitoring = Monitoring {
+                address: SocketAddr::from(([0, 0, 0, 0], 0)),
+                pprof: true,
+                ..Monitoring::default()
+            };
+            let admin = Admin::with(monitoring, Limits::default());
+            let by_loopback = admin.get_by([127, 0, 0, 1].into(), "/debug/pprof");
+            let by_address = admin.get_by(outside, "/debug/pprof");
+            assert_eq!(admin.get_by(outside, "/metrics").status, 200);
+            (by_loopback.status, by_address.status)
+        })
+        .unwrap();
+    assert_eq!((by_loopback, by_address), (200, 403));
+}
+
+#[cfg(not(all(
+    feature = "profiling",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+#[test]
+fn a_build_without_a_profiler_says_so() {
+    let response = profiling().get("/debug/pprof/profile?seconds=1");
+    assert_eq!(response.status, 501);
+    assert!(
+        response.text().contains("feature \"profiling\""),
+        "{response:?}"
+    );
+}

@@ -1,0 +1,158 @@
+//! What is written works: the real runtime and the real plugins take it.
+
+use lab::tools::cni_path;
+use lab::{Netns, Outcome, Pod};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::scene::{CONF_DIR, CONFLIST, LEDGER, SUBNET_ENV, Scene};
+
+fn cnitool(verb: &str, pod: &Pod) -> Outcome {
+    let tool = pod
+        .node()
+        .cnitool(CONF_DIR, verb, "headcni", pod.netns_path());
+    tool.path(cni_path()).run().unwrap()
+}
+
+fn done(verb: &str, pod: &Pod) -> Outcome {
+    let outcome = cnitool(verb, pod);
+    outcome
+        .ok()
+        .unwrap_or_else(|error| panic!("{verb}: {error}"));
+    outcome
+}
+
+fn chained() -> Value {
+    json!([
+        { "type": "tuning", "sysctl": { "net.ipv4.tcp_keepalive_time": "600" } },
+        { "type": "portmap", "capabilities": { "portMappings": true } },
+    ])
+}
+
+#[rstest]
+#[case::native(json!({}), "10.244.1.1")]
+#[case::native_with_all(json!({
+    "network": { "serviceCIDR": "10.96.0.0/16", "mtu": 1400 },
+    "cni": { "cniPlugins": chained(), "logFile": "/var/log/headcni.log" },
+    "ipam": { "strategy": "random", "rangeStart": "10.244.1.100", "gateway": "10.244.1.254" },
+    "headscale": { "url": "https://headscale.example.org" },
+    "dns": { "magicDNS": { "enable": true, "nameservers": ["100.100.100.100"] } },
+    "networkPolicy": { "enabled": true },
+}), "10.244.1.254")]
+#[case::native_with_host_local(json!({ "ipam": { "type": "host-local" } }), "10.244.1.1")]
+#[case::bridge(json!({ "cni": { "mode": "bridge" } }), "10.244.1.1")]
+#[case::bridge_with_all(json!({
+    "cni": { "mode": "bridge", "cniPlugins": chained(),
+        "bridge": { "name": "cni5", "ipMasq": true, "hairpinMode": false } },
+    "ipam": { "type": "headcni-ipam", "strategy": "dense-pack" },
+}), "10.244.1.1")]
+fn a_pod_gets_its_network_by_it(
+    #[case] keys: Value,
+    #[case] gateway: &str,
+    #[values(&["10.244.1.0/24"], &["10.244.1.0/24", "fd00:244:0:1::/64"])] local: &[&str],
+) {
+    let scene = Scene::new();
+    let desired = scene.desired_for(&keys, local);
+    daemon::cniconf::ensure(&desired).unwrap();
+    assert_eq!(scene.permissions(CONFLIST), "600 0");
+
+    let (one, two) = (
+        scene.node.pod("one").unwrap(),
+        scene.node.pod("two").unwrap(),
+    );
+    let result = done("add", &one).ok_json().unwrap();
+    let other = done("add", &two).ok_json().unwrap();
+    assert_eq!(
+        result["ips"].as_array().unwrap().len(),
+        local.len(),
+        "{result}"
+    );
+    assert_eq!(result["ips"][0]["gateway"], gateway);
+    one.ping(gateway).unwrap();
+    let ip = other["ips"][0]["address"]
+        .as_str()
+        .unwrap()
+        .replace("/24", "");
+    one.ping(&ip).unwrap();
+    let mtu = keys["network"]["mtu"].as_u64().unwrap_or(1280);
+    assert_eq!(one.link("eth0").unwrap().unwrap()["mtu"], mtu);
+    if local.len() == 2 {
+        one.ping("fd00:244:0:1::1").unwrap();
+    }
+    for verb in ["check", "del"] {
+        done(verb, &one);
+        done(verb, &two);
+    }
+    assert!(one.links().unwrap().is_empty());
+}
+
+#[test]
+fn status_succeeds_on_it() {
+    let scene = Scene::ready();
+    let pod = scene.node.pod("p").unwrap();
+    done("status", &pod);
+}
+
+#[test]
+fn what_a_runtime_asks_for_gets_to_the_plugin() {
+    let scene = Scene::ready();
+    let pod = scene.node.pod("p").unwrap();
+    let wishes = json!({
+        "ips": ["10.244.1.77"], "mac": "0a:58:00:00:00:07",
+        "portMappings": [{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }],
+        "bandwidth": { "ingressRate": 1_000_000, "ingressBurst": 1_000_000 },
+    });
+    let tool = scene
+        .node
+        .cnitool(CONF_DIR, "add", "headcni", pod.netns_path());
+    let result = tool.path(cni_path()).capabilities(&wishes).run().unwrap();
+    let result = result.ok_json().unwrap();
+    assert_eq!(result["ips"][0]["address"], "10.244.1.77/24");
+    assert_eq!(
+        pod.link("eth0").unwrap().unwrap()["address"],
+        "0a:58:00:00:00:07"
+    );
+    let ports = scene.shell("nft list table inet headcni-ports");
+    assert!(
+        ports.contains("8080") && ports.contains("10.244.1.77"),
+        "{ports}"
+    );
+    let link = result["interfaces"][0]["name"].as_str().unwrap();
+    let limit = scene.shell(&format!("tc qdisc show dev {link}"));
+    assert!(limit.contains("rate 1Mbit"), "{limit}");
+}
+
+#[test]
+fn pods_start_after_a_reboot_when_nobody_can_be_asked() {
+    for keys in [json!({}), json!({ "cni": { "mode": "bridge" } })] {
+        let scene = Scene::new();
+        scene.ensure(&keys).unwrap();
+        scene.shell(&format!("rm -r /run/headcni {LEDGER}"));
+        assert!(!scene.node.has(SUBNET_ENV));
+        let pod = scene.node.pod("p").unwrap();
+        done("add", &pod);
+        pod.ping("10.244.1.1").unwrap();
+    }
+}
+
+#[test]
+fn a_new_pod_cidr_counts_from_the_next_pod_on() {
+    let scene = Scene::new();
+    let ensure = |local: &str| {
+        let desired = scene.desired_for(&json!({}), &[local]);
+        daemon::cniconf::ensure(&desired).unwrap()
+    };
+    ensure("10.244.1.0/24");
+    let (one, two) = (
+        scene.node.pod("one").unwrap(),
+        scene.node.pod("two").unwrap(),
+    );
+    done("add", &one);
+    assert_eq!(ensure("10.244.9.0/24").repairs.len(), 3);
+    let result = done("add", &two).ok_json().unwrap();
+    assert_eq!(result["ips"][0]["address"], "10.244.9.2/24");
+    two.ping("10.244.9.1").unwrap();
+    one.ping("10.244.1.1").unwrap();
+    done("del", &one);
+    assert!(one.links().unwrap().is_empty());
+}

@@ -1,0 +1,13 @@
+//! The real daemon on a node of its own, with real plugin calls against it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "whatever fails outside the code under test shall end the test"
+)]
+#![expect(clippy::unused_self, reason = "what is done in a scene reads as such")]
+
+mod churn;
+mod life;
+mod repair;
+mod scene;
+mod uninstalling;

@@ -1,0 +1,169 @@
+//! Others wipe what is ours, by the commands that they use, and it is back within a second; pods
+//! that talk go on talking.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+
+use lab::{Netns, Pod, eventually};
+use rstest::rstest;
+use serde_json::json;
+
+use crate::kept::while_kept;
+use crate::scene::{SOON, Scene, host_port, reaches, with_pods};
+
+/// A conversation between two pods that goes on for as long as it is held.
+struct Talk(TcpStream, TcpStream);
+
+impl Talk {
+    fn begin(caller: &Pod, server: &Pod, to: IpAddr) -> Self {
+        let listening = server
+            .enter(|| TcpListener::bind((to, 0)))
+            .unwrap()
+            .unwrap();
+        let address = listening.local_addr().unwrap();
+        let calling = caller
+            .enter(|| TcpStream::connect(address))
+            .unwrap()
+            .unwrap();
+        let (accepted, _) = listening.accept().unwrap();
+        accepted.set_read_timeout(Some(lab::DEADLINE)).unwrap();
+        Self(calling, accepted)
+    }
+
+    fn goes_on(&mut self) {
+        self.0.write_all(b"word").unwrap();
+        let mut heard = [0; 4];
+        self.1.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"word");
+    }
+}
+
+/// What is ours, without what changes by itself.
+fn state(scene: &Scene) -> Vec<String> {
+    let dump = "nft --stateless list ruleset
+        ip rule; ip -6 rule
+        ip route show table main; ip -6 route show table main
+        ip -brief address show lo
+        sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding";
+    let mut lines: Vec<String> = scene.run(dump).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[rstest]
+#[case::all_of_nftables("nft flush ruleset")]
+#[case::the_table("nft delete table inet headcni")]
+#[case::the_table_of_ports("nft delete table inet headcni-ports")]
+#[case::both_tables("nft delete table inet headcni; nft delete table inet headcni-ports")]
+#[case::all_rules_of_the_table("nft flush table inet headcni")]
+#[case::a_chain("nft flush chain inet headcni guard")]
+#[case::a_rule_ahead("nft insert rule inet headcni guard accept")]
+#[case::a_rule_in_the_ports("nft insert rule inet headcni-ports prerouting drop")]
+#[case::the_ports(
+    "nft flush map inet headcni-ports by_port4; nft flush set inet headcni-ports hairpin4"
+)]
+#[case::what_is_guarded("nft flush set inet headcni guarded4")]
+#[case::what_is_inside("nft add element inet headcni inside { \"eth0\" }")]
+#[case::the_cluster("nft flush set inet headcni cluster4; nft flush set inet headcni cluster6")]
+#[case::a_table_asleep("nft add table inet headcni '{ flags dormant; }'")]
+#[case::put_back_from_a_file("nft -s list ruleset > /run/x; nft flush ruleset; nft -f /run/x")]
+#[case::all_rules(
+    "ip rule flush; ip -6 rule flush; ip rule add lookup main priority 32766; \
+                   ip -6 rule add lookup main priority 32766; ip rule add lookup default priority 32767"
+)]
+#[case::our_rules("ip rule delete priority 5190; ip -6 rule delete priority 5190")]
+#[case::our_routes(
+    "ip route flush proto 104 type unreachable; \
+                    ip -6 route flush proto 104 type unreachable"
+)]
+#[case::the_gateway("ip address delete 10.9.3.1/32 dev lo")]
+#[case::the_other_gateway("ip address delete fd00:9:0:3::1/128 dev lo")]
+#[case::forwarding("sysctl -w net.ipv4.ip_forward=0")]
+#[case::forwarding_of_the_other("sysctl -w net.ipv6.conf.all.forwarding=0")]
+#[case::the_loopback("ip link set lo down; ip link set lo up")]
+#[case::pods_routes("ip route flush proto 104; ip -6 route flush proto 104")]
+#[case::pods_neighbours_by_a_flap(
+    "for l in $(ls /sys/class/net | grep ^hc); do \
+                                   ip link set $l down; ip link set $l up; done"
+)]
+fn what_is_wiped_comes_back(#[case] wipe: &str) {
+    let scene = Scene::new();
+    let published = json!([{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }]);
+    let (a, of_a) = scene.pod_with_ports("a", &published);
+    let (b, of_b) = scene.pod("b");
+    let ports: Vec<_> = of_a
+        .addresses
+        .iter()
+        .map(|ip| host_port(8080, *ip))
+        .collect();
+    while_kept(&scene, with_pods(&[&of_a, &of_b], &ports), |kept| {
+        let before = state(&scene);
+        let mut talks = of_b.addresses.iter().map(|to| Talk::begin(&a, &b, *to));
+        let mut talks = [talks.next().unwrap(), talks.next().unwrap()];
+        let repairs = kept.repairs();
+        scene.run(wipe);
+        let is_back = || (state(&scene) == before).then_some(());
+        let back = eventually(SOON, "all that was wiped", is_back);
+        if back.is_err() {
+            let after = state(&scene);
+            let lost: Vec<_> = before.iter().filter(|line| !after.contains(line)).collect();
+            let new: Vec<_> = after.iter().filter(|line| !before.contains(line)).collect();
+            let lines = (before.len(), after.len());
+            panic!("lost: {lost:#?}\nnew: {new:#?}\n{lines:?}");
+        }
+        let is_told = || (kept.repairs() > repairs).then_some(());
+        eventually(SOON, "a repair", is_told).unwrap();
+        talks.iter_mut().for_each(Talk::goes_on);
+        for address in &of_b.addresses {
+            assert!(reaches(&a, address), "{address}");
+        }
+        kept.settle();
+        let passes = kept.passes();
+        kept.settle();
+        assert_eq!(kept.passes(), passes, "passes go on for ever");
+    });
+}
+
+#[test]
+fn a_restarted_daemon_finds_all_in_place() {
+    let scene = Scene::new();
+    let (_a, of_a) = scene.pod("a");
+    let wanted = with_pods(&[&of_a], &[]);
+    scene.passed(&wanted);
+    let before = scene.run("nft --stateless -a list ruleset");
+    while_kept(&scene, wanted, |kept| {
+        assert_eq!(kept.repairs(), 0);
+    });
+    assert_eq!(scene.run("nft --stateless -a list ruleset"), before);
+}
+
+#[test]
+fn a_port_that_leads_to_no_pod_is_taken_back() {
+    let scene = Scene::new();
+    let wanted = with_pods(&[], &[]);
+    scene.passed(&wanted);
+    scene.run("nft add element inet headcni-ports by_port4 { tcp . 8080 : 10.9.3.7 . 80 }");
+    let repairs = scene.passed(&wanted);
+    assert_eq!(
+        repairs,
+        ["hostPort TCP port 8080 led to no pod, at 10.9.3.7"]
+    );
+    assert!(!scene.run("nft list ruleset").contains("8080"));
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_and_the_rest_is_done() {
+    let scene = Scene::new();
+    let (_a, of_a) = scene.pod("a");
+    let wanted = with_pods(&[&of_a], &[host_port(8080, of_a.addresses[0])]);
+    scene.passed(&with_pods(&[&of_a], &[]));
+    let other = of_a.addresses[0];
+    scene.run(&format!(
+        "nft add element inet headcni-ports by_port4 {{ tcp . 8080 : {other} . 99 }}
+         ip rule delete priority 5190"
+    ));
+    let error = scene.pass(&wanted).unwrap_err();
+    let words = daemon::network::words(&error);
+    assert!(words.contains("it leads to"), "{words}");
+    assert!(scene.run("ip rule").contains("5190"));
+}
