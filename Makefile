@@ -18,7 +18,7 @@ check: toolchain ## the quick loop: format, lints, unit tests, dependencies, doc
 test: toolchain ## everything, from a fresh machine on (root)
 	@cargo xtask test
 
-bench: toolchain ## measure (root); PART=delegate, ipam or native for one, ITERATIONS=200
+bench: toolchain ## measure (root); PART=daemon, delegate, ipam or native for one, ITERATIONS=200
 	@cargo xtask bench $(PART) --iterations $(or $(ITERATIONS),200)
 
 install: toolchain ## put dist/bin into $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin

@@ -1,6 +1,7 @@
 //! What headcni costs, next to what it replaces: `delegate` is what headcni adds to a delegate,
 //! `ipam` is headcni-ipam against host-local, `native` is the datapath of our own against the
-//! reference plugins and against the least that the kernel's work costs.
+//! reference plugins and against the least that the kernel's work costs, `daemon` is what the daemon
+//! needs, and how much later pods start because of it.
 //!
 //! Whoever is compared takes turns call by call, so that a busy moment of the machine hits all.
 //! A bench runs in network and mount namespaces of its own and leaves nothing behind. State lies
@@ -8,6 +9,7 @@
 
 mod burst;
 mod call;
+mod daemon;
 mod delegate;
 mod ipam;
 mod memory;
@@ -31,6 +33,7 @@ const DEFAULT_ITERATIONS: usize = 200;
 /// A comparison that can be made on its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
+    Daemon,
     Delegate,
     Ipam,
     Native,
@@ -39,10 +42,11 @@ enum Part {
 impl Part {
     /// In the order of a whole run. `ipam` comes last: ext4 is slow to find an inode for a while
     /// after the many files that it removes.
-    const ALL: [Self; 3] = [Self::Delegate, Self::Native, Self::Ipam];
+    const ALL: [Self; 4] = [Self::Delegate, Self::Native, Self::Daemon, Self::Ipam];
 
     fn name(self) -> &'static str {
         match self {
+            Self::Daemon => "daemon",
             Self::Delegate => "delegate",
             Self::Ipam => "ipam",
             Self::Native => "native",
@@ -52,12 +56,13 @@ impl Part {
     fn parse(name: &str) -> Result<Self> {
         match Self::ALL.into_iter().find(|part| part.name() == name) {
             Some(part) => Ok(part),
-            None => bail!("bench has the parts delegate, ipam and native, not {name:?}"),
+            None => bail!("bench has the parts daemon, delegate, ipam and native, not {name:?}"),
         }
     }
 
     fn measure(self, iterations: usize, state: &Path) -> Result<()> {
         match self {
+            Self::Daemon => daemon::measure(iterations, state),
             Self::Delegate => delegate::measure(iterations, state),
             Self::Ipam => ipam::measure(iterations, state),
             Self::Native => native::measure(iterations, state),

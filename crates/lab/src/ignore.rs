@@ -73,12 +73,20 @@ impl Ignore {
     }
 
     /// The lock and the last address that host-local keeps in a network's directory, as in
-    /// `/var/lib/cni/networks/net1`; not the leases.
+    /// `/var/lib/cni/networks/net1`, and the files that headcni-ipam leaves there for the next
+    /// lease; not the leases.
     #[must_use]
     pub fn host_local(self, dir: &str) -> Self {
-        self.path(&format!("{dir}/lock"))
-            .path(&format!("{dir}/last_reserved_ip.0"))
-            .path(&format!("{dir}/last_reserved_ip.1"))
+        let kept = [
+            "lock",
+            "last_reserved_ip.0",
+            "last_reserved_ip.1",
+            ".headcni/new.0",
+            ".headcni/new.1",
+            ".headcni/pending",
+        ];
+        kept.iter()
+            .fold(self, |ignored, name| ignored.path(&format!("{dir}/{name}")))
     }
 
     pub(crate) fn and(mut self, other: Self) -> Self {

@@ -1,0 +1,330 @@
+//! What the daemon costs: memory and processor time beside 250 pods, and how much later a pod starts
+//! because there is a daemon that 200 events per second keep busy.
+//!
+//! With and without a daemon take turns in short blocks. The events are sent in both, so that what it
+//! costs to send them is no part of the difference.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use api::event::Event;
+use api::messages::Request;
+use api::paths;
+use lab::tools::{headcni, headcni_bin_dir, headcni_daemon};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::sandbox::Pod;
+use super::table::{millis, percentile};
+
+const PODS: usize = 250;
+/// How long the idle daemon is watched.
+const IDLE: Duration = Duration::from_mins(1);
+const EVENTS_PER_SECOND: u32 = 200;
+/// Calls per block.
+const BLOCK: usize = 25;
+/// How long the daemon may take to be there.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const CONFIG: &str = "\
+network:
+  podCIDR:
+    nodeLocal: 10.250.0.0/16
+    base: 10.250.0.0/16
+cni:
+  exclusive: false
+monitoring:
+  address: 127.0.0.1:9844
+logging:
+  level: info
+";
+
+#[expect(
+    clippy::print_stdout,
+    reason = "the tables are what a bench is run for"
+)]
+pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
+    overlay(state)?;
+    fs::create_dir_all("/etc/headcni")?;
+    File::create(paths::DAEMON_CONFIG)?.write_all(CONFIG.as_bytes())?;
+    let daemon = Daemon::start(state)?;
+    let config = plugin_config()?;
+    let mut pods = Pods { made: 0 };
+
+    let staying = pods.fresh(PODS)?;
+    for pod in &staying {
+        call("ADD", pod, &config)?;
+    }
+    let idle = daemon.idle()?;
+    drop(daemon);
+
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let blocks = iterations.div_ceil(BLOCK).max(2);
+    let sent = AtomicU64::new(0);
+    for nth in 0..2 * blocks {
+        // Two of a kind in the middle: neither is always the first of a pair.
+        let is_with = matches!(nth % 4, 0 | 3);
+        let daemon = is_with.then(|| Daemon::start(state)).transpose()?;
+        let times = block(&mut pods, &config, &sent)?;
+        if is_with {
+            with.extend(times);
+        } else {
+            without.extend(times);
+        }
+        drop(daemon);
+    }
+
+    println!("## The daemon\n");
+    println!("{PODS} pods, {IDLE:?} without anything to do:\n");
+    println!("| memory (RSS) | processor time |\n|--:|--:|");
+    println!(
+        "| {:.1} MiB | {:.3} % |\n",
+        mib(idle.rss_kib),
+        idle.cpu_percent
+    );
+    println!(
+        "ADD of a pod while {EVENTS_PER_SECOND} events per second are sent ({} calls each, {} events in all):\n",
+        with.len(),
+        sent.load(Ordering::Relaxed)
+    );
+    println!("| daemon | p50 | p90 | p99 |\n|---|--:|--:|--:|");
+    for (name, times) in [("none", &without), ("running", &with)] {
+        let [p50, p90, p99] = [50, 90, 99].map(|percent| millis(percentile(times, percent)));
+        println!("| {name} | {p50} | {p90} | {p99} |");
+    }
+    println!("\n{}", goals(&idle, &with, &without));
+    Ok(())
+}
+
+fn goals(idle: &Idle, with: &[Duration], without: &[Duration]) -> String {
+    let p99 = |times: &[Duration]| percentile(times, 99).as_secs_f64() * 1000.0;
+    let delay = p99(with) - p99(without);
+    let row = |goal: &str, measured: String, is_met: bool| {
+        let verdict = if is_met { "met" } else { "**missed**" };
+        format!("| {goal} | {measured} | {verdict} |")
+    };
+    let rss = mib(idle.rss_kib);
+    [
+        "| goal | measured | |\n|---|--:|---|".to_owned(),
+        row("RSS ≤ 15 MiB", format!("{rss:.1} MiB"), rss <= 15.0),
+        row(
+            "idle processor time < 0.2 %",
+            format!("{:.3} %", idle.cpu_percent),
+            idle.cpu_percent < 0.2,
+        ),
+        row(
+            "ADD at p99 ≤ 1 ms later than without a daemon",
+            format!("{delay:+.2} ms"),
+            delay <= 1.0,
+        ),
+    ]
+    .join("\n")
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "kibibytes of memory fit into 52 bits"
+)]
+fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}
+
+/// Directories of our own, on the disk that state is measured on: the daemon writes to them.
+fn overlay(state: &Path) -> Result<()> {
+    for dir in ["etc", "var"] {
+        let (upper, work) = (
+            state.join(format!("{dir}-upper")),
+            state.join(format!("{dir}-work")),
+        );
+        fs::create_dir_all(&upper)?;
+        fs::create_dir_all(&work)?;
+        let layers = format!(
+            "lowerdir=/{dir},upperdir={},workdir={}",
+            upper.display(),
+            work.display()
+        );
+        let status = Command::new("mount")
+            .args([
+                "-t",
+                "overlay",
+                "overlay",
+                "-o",
+                &layers,
+                &format!("/{dir}"),
+            ])
+            .status()
+            .context("start mount")?;
+        if !status.success() {
+            bail!("mount an overlay on /{dir}: {status}");
+        }
+    }
+    Ok(())
+}
+
+/// ADDs and DELs while events are sent.
+fn block(pods: &mut Pods, config: &Value, sent: &AtomicU64) -> Result<Vec<Duration>> {
+    let is_over = AtomicBool::new(false);
+    let fresh = pods.fresh(BLOCK)?;
+    let times = thread::scope(|scope| {
+        scope.spawn(|| send_events(&is_over, sent));
+        let times: Result<Vec<Duration>> =
+            fresh.iter().map(|pod| call("ADD", pod, config)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        times
+    })?;
+    for pod in &fresh {
+        call("DEL", pod, config)?;
+    }
+    Pod::remove_all(&fresh)?;
+    Ok(times)
+}
+
+/// Sends what a plugin would, as it would: a connection per event. Nobody may be there.
+fn send_events(is_over: &AtomicBool, sent: &AtomicU64) {
+    let event = Event {
+        version: api::event::VERSION,
+        verb: "ADD".to_owned(),
+        network: "bench".to_owned(),
+        container: "0123456789abcdef".repeat(4),
+        ifname: "eth0".to_owned(),
+        mode: "native".to_owned(),
+        // One that failed: a pod that is not there would be looked for.
+        code: Some(11),
+        duration_us: 2000,
+        ..Event::default()
+    };
+    let line = Request::event_line(&event).unwrap_or_default();
+    let start = Instant::now();
+    for nth in 1.. {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(mut stream) = UnixStream::connect(paths::DAEMON_SOCKET)
+            && stream.write_all(&line).is_ok()
+        {
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
+        let due = start + Duration::from_secs(1) / EVENTS_PER_SECOND * nth;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Makes pods, and calls the plugin for them.
+struct Pods {
+    made: usize,
+}
+
+impl Pods {
+    fn fresh(&mut self, count: usize) -> Result<Vec<Pod>> {
+        let numbers = self.made..self.made + count;
+        self.made += count;
+        Pod::make_all(numbers, headcni_bin_dir().as_os_str())
+    }
+}
+
+/// Calls the plugin for a pod, and tells how long that took.
+fn call(verb: &str, pod: &Pod, config: &Value) -> Result<Duration> {
+    let call = Call {
+        program: &headcni(),
+        config,
+        container: &format!("bench-{}", pod.nth),
+        pod,
+    };
+    call.wall(verb)
+}
+
+/// What a runtime gives the plugin, according to the configuration that the daemon has written.
+fn plugin_config() -> Result<Value> {
+    let text = fs::read_to_string("/etc/cni/net.d/10-headcni.conflist")?;
+    let list: Value = serde_json::from_str(&text)?;
+    let mut config = list["plugins"][0].clone();
+    config["cniVersion"] = json!("1.1.0");
+    config["name"] = list["name"].clone();
+    Ok(config)
+}
+
+/// What the daemon needs when there is nothing to do.
+struct Idle {
+    rss_kib: u64,
+    cpu_percent: f64,
+}
+
+struct Daemon {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it, and waits until it has written what it writes.
+    fn start(state: &Path) -> Result<Self> {
+        let log = state.join("daemon.log");
+        let daemon = Self {
+            process: Command::new(headcni_daemon())
+                .arg("run")
+                .env("NODE_NAME", "bench")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(File::create(&log)?)
+                .spawn()
+                .context("start headcni-daemon")?,
+            log,
+        };
+        let start = Instant::now();
+        while UnixStream::connect(paths::DAEMON_SOCKET).is_err() || plugin_config().is_err() {
+            if start.elapsed() > PATIENCE {
+                let said = fs::read_to_string(&daemon.log).unwrap_or_default();
+                bail!("headcni-daemon is not there after {PATIENCE:?}:\n{said}");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(daemon)
+    }
+
+    fn idle(&self) -> Result<Idle> {
+        // What 250 new pods gave it to do is done by then.
+        thread::sleep(Duration::from_secs(10));
+        let before = self.cpu_ticks()?;
+        thread::sleep(IDLE);
+        let ticks = self.cpu_ticks()? - before;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let rss = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse().ok())
+            .context("read VmRSS")?;
+        // 100 ticks are a second on every Linux that we run on.
+        let seconds = f64::from(u32::try_from(ticks)?) / 100.0;
+        Ok(Idle {
+            rss_kib: rss,
+            cpu_percent: seconds / IDLE.as_secs_f64() * 100.0,
+        })
+    }
+
+    /// User and system time, its children's included, in ticks.
+    fn cpu_ticks(&self) -> Result<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let (_, fields) = stat.rsplit_once(')').context("read stat")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        // utime, stime, cutime and cstime are 14 to 17; the state, 3, is the first here.
+        let times = fields.get(11..15).context("read stat")?;
+        times.iter().map(|time| Ok(time.parse::<u64>()?)).sum()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(pid) = i32::try_from(self.process.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        let _ = self.process.wait();
+    }
+}
