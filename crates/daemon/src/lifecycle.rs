@@ -184,14 +184,15 @@ impl<'a> Daemon<'a> {
             "discovery",
             discovery::keep(settings, conditions, end.clone()),
         );
-        self.keep_cni_files();
+        self.keep_cni_files(pods);
         self.keep_network(pods);
         self.keep_pods(pods);
         self.listen(pods);
         Ok(())
     }
 
-    fn keep_cni_files(&mut self) {
+    fn keep_cni_files(&mut self, pods: &Arc<Pods>) {
+        let known = Arc::clone(pods);
         let changed = Arc::new(Notify::new());
         let part = Part {
             name: "cniconf",
@@ -204,7 +205,14 @@ impl<'a> Daemon<'a> {
             self.reports.clone(),
             self.settings.subscribe(),
             self.end.clone(),
-            write_cni_files,
+            move |settings| {
+                let outcome = write_cni_files(&settings)?;
+                if !outcome.repairs.is_empty() {
+                    // The networks may be others: there is another pool to be measured.
+                    known.missed();
+                }
+                Ok(outcome)
+            },
         );
         self.spawn("cniconf", passes);
         let mut settings = self.settings.subscribe();
@@ -440,11 +448,7 @@ fn pods_place(settings: &Settings) -> Result<pods::Place> {
 /// What is said as long as the node's networks are not known.
 const WAITING: &str = "waiting for the node's networks: see PodCIDRKnown";
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "each pass has settings of its own"
-)]
-fn write_cni_files(settings: Settings) -> Result<Outcome, String> {
+fn write_cni_files(settings: &Settings) -> Result<Outcome, String> {
     let networks = settings.networks.as_ref().ok_or(WAITING)?;
     let dirs = settings.dirs();
     let explained = |error: cniconf::CniConfError| error.explained();

@@ -117,11 +117,14 @@ impl Pods {
         self.view.replace(mark, &look, &Mounts::default());
         self.count();
         let mut troubles = look.troubles;
-        match pool::pools(&place) {
-            Ok(pools) => self.report(&pools),
-            Err(trouble) => troubles.push(trouble),
-        }
+        troubles.extend(self.measure().err());
         troubles
+    }
+
+    /// Reports how many addresses there are, and how many are given.
+    fn measure(&self) -> Result<(), String> {
+        self.report(&self.pools()?);
+        Ok(())
     }
 
     fn count(&self) {
@@ -187,6 +190,9 @@ impl Pods {
 
     /// As [`Pods::collect`], at a moment of the caller's choice.
     pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Outcome, String>, Tally) {
+        if let Err(trouble) = self.measure() {
+            tracing::debug!(%trouble, "the pool can't be measured");
+        }
         let tally = self.orphans.pass(&self.place(), limits, now);
         let metrics = &self.reports.metrics;
         let by = |kind: Kind| ByKind {

@@ -1,16 +1,20 @@
 //! Who asks, and for how long we listen.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     peer: IpAddr,
     deadline: Arc<Mutex<Instant>>,
+    has_asked: Arc<AtomicBool>,
+    dismissal: CancellationToken,
 }
 
 impl Client {
@@ -18,7 +22,29 @@ impl Client {
         Self {
             peer: peer.ip().to_canonical(),
             deadline: Arc::new(Mutex::new(Instant::now() + patience)),
+            has_asked: Arc::default(),
+            dismissal: CancellationToken::new(),
         }
+    }
+
+    /// Notes that its request is here: from now on it is we who take time.
+    pub(super) fn note_request(&self) {
+        self.has_asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its request has not come yet.
+    pub(super) fn is_silent(&self) -> bool {
+        !self.has_asked.load(Ordering::Relaxed)
+    }
+
+    /// Sends it away, because somebody else needs its place.
+    pub(super) fn dismiss(&self) {
+        self.dismissal.cancel();
+    }
+
+    /// Returns when it has been sent away.
+    pub(super) async fn dismissed(&self) {
+        self.dismissal.cancelled().await;
     }
 
     /// Whether it is on this machine, and asks as such.

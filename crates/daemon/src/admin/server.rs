@@ -1,8 +1,10 @@
 //! Connections: how many, for how long, and how they end.
 //!
 //! One request per connection. Scrapers and probes come every few seconds, and a connection that is
-//! kept open is a place that somebody else can't have.
+//! kept open is a place that somebody else can't have. Where all places are taken, whoever has been
+//! silent for longest makes room: a thousand slow clients don't keep a probe from its answer.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -134,25 +136,35 @@ async fn accept(
     connections: &mut JoinSet<()>,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
+    let mut silent: VecDeque<Client> = VecDeque::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let client = Client::new(peer, limits.connection);
-                let answering = answer(stream, client, router.clone(), limits, end.clone());
-                connections.spawn(async {
-                    answering.await;
-                    drop(place);
-                });
-            }
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept a connection for health and metrics");
                 sleep(PAUSE).await;
+                continue;
             }
+        };
+        silent.retain(Client::is_silent);
+        if places.available_permits() == 0
+            && let Some(longest) = silent.pop_front()
+        {
+            longest.dismiss();
         }
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let client = Client::new(peer, limits.connection);
+        silent.push_back(client.clone());
+        let answering = answer(stream, client, router.clone(), limits, end.clone());
+        connections.spawn(async {
+            answering.await;
+            drop(place);
+        });
         while connections.try_join_next().is_some() {}
+        // What has come already is read before the next one may need the place.
+        yield_now().await;
     }
 }
 
@@ -167,6 +179,7 @@ async fn answer(
     let asked = client.clone();
     let inner = TowerToHyperService::new(router);
     let service = service_fn(move |request: Request<Incoming>| {
+        asked.note_request();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(asked.clone());
         inner.call(request)
@@ -185,6 +198,7 @@ async fn answer(
         tokio::select! {
             // Whatever went wrong, it was the client's doing, and it knows.
             _ = connection.as_mut() => return,
+            () = client.dismissed(), if client.is_silent() => return,
             () = end.cancelled(), if !is_ending => {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();

@@ -77,20 +77,39 @@ fn whoever_does_not_read_the_answer_is_cut_off() {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait_and_are_served() {
+fn whoever_has_been_silent_for_longest_makes_room() {
     let limits = Limits {
         connections: 4,
         ..Limits::default()
     };
     let admin = Admin::with(local(false), limits);
     let mut idle: Vec<TcpStream> = (0..4).map(|_| admin.connect()).collect();
-    let mut waiting = admin.connect();
-    waiting.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
-    waiting.set_read_timeout(Some(SHORT)).unwrap();
-    assert!(waiting.peek(&mut [0]).is_err(), "nobody has made room yet");
-    idle.pop().unwrap().shutdown(Shutdown::Both).unwrap();
-    waiting.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(Response::read(&mut waiting).status, 200);
+    let mut asking = admin.connect();
+    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    asking.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(Response::read(&mut asking).status, 200);
+    idle[0].set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(
+        idle[0].peek(&mut [0]).unwrap(),
+        0,
+        "the first was sent away"
+    );
+    for other in &mut idle[1..] {
+        other.set_read_timeout(Some(PATIENCE)).unwrap();
+        other.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        assert_eq!(Response::read(other).status, 200, "and nobody else");
+    }
+}
+
+#[test]
+fn a_thousand_silent_clients_keep_nobody_from_an_answer() {
+    let admin = Admin::new();
+    let silent: Vec<TcpStream> = (0..1000).map(|_| admin.connect()).collect();
+    for mut stream in &silent {
+        // Some have been sent away by now.
+        let _ = stream.write_all(b"GET /healthz HT");
+    }
+    assert_eq!(admin.get("/healthz").status, 200);
 }
 
 #[test]
