@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::conditions::{Condition, Conditions};
 use crate::metrics::{ByPart, Metrics};
 
-/// Nothing is done more often than this, whatever happens.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Nothing is done more often than this, whatever happens, nor sooner after a sign: more may come, and
+/// whoever gave it may be in the middle of something.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Nor a pass that has failed, if something happens before it is due: it may be its own doing.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 /// The first wait after a failure, and after a repair that did not last.
@@ -118,11 +119,11 @@ pub async fn keep<S, F>(
             changed = settings.changed() => if changed.is_err() { return },
             _ = timeout(next, part.changed.notified()) => {}
         }
+        let due = due.max(tokio::time::Instant::now() + PAUSE);
         tokio::select! {
             () = end.cancelled() => return,
             () = sleep_until(due) => {}
         }
-        sleep(Duration::ZERO).await;
     }
 }
 

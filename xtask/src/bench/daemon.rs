@@ -30,8 +30,11 @@ const PODS: usize = 250;
 /// How long the idle daemon is watched.
 const IDLE: Duration = Duration::from_mins(1);
 const EVENTS_PER_SECOND: u32 = 200;
-/// Calls per block.
-const BLOCK: usize = 25;
+/// Calls per block, and how often a node's runtime makes one at the most.
+const BLOCK: usize = 100;
+const EVERY: Duration = Duration::from_millis(10);
+/// How long a daemon that has started is left alone: what it does then is no part of a usual day.
+const SETTLE: Duration = Duration::from_secs(2);
 /// How long the daemon may take to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -68,12 +71,13 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     drop(daemon);
 
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    let blocks = iterations.div_ceil(BLOCK).max(2);
+    let blocks = (5 * iterations).div_ceil(BLOCK).max(2);
     let sent = AtomicU64::new(0);
     for nth in 0..2 * blocks {
         // Two of a kind in the middle: neither is always the first of a pair.
         let is_with = matches!(nth % 4, 0 | 3);
         let daemon = is_with.then(|| Daemon::start(state)).transpose()?;
+        thread::sleep(SETTLE);
         let times = block(&mut pods, &config, &sent)?;
         if is_with {
             with.extend(times);
@@ -176,8 +180,14 @@ fn block(pods: &mut Pods, config: &Value, sent: &AtomicU64) -> Result<Vec<Durati
     let fresh = pods.fresh(BLOCK)?;
     let times = thread::scope(|scope| {
         scope.spawn(|| send_events(&is_over, sent));
-        let times: Result<Vec<Duration>> =
-            fresh.iter().map(|pod| call("ADD", pod, config)).collect();
+        let start = Instant::now();
+        let times: Result<Vec<Duration>> = (0..)
+            .zip(&fresh)
+            .map(|(nth, pod)| {
+                thread::sleep((start + EVERY * nth).saturating_duration_since(Instant::now()));
+                call("ADD", pod, config)
+            })
+            .collect();
         is_over.store(true, Ordering::Relaxed);
         times
     })?;

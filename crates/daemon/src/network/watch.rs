@@ -4,6 +4,7 @@
 //! Changes that others make to their own things are let pass, so that a busy node, where chains and
 //! links come and go all the time, costs nothing.
 
+use std::collections::HashSet;
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use net::ruleset::{DOOMED_GROUP, LINK_GROUP, PORTS_TABLE, TABLE};
 use net::watch::{Change, TablePart, Watch, Woken, wait};
-use net::{NetError, PROTO_HEADCNI};
+use net::{Link, NetError, PROTO_HEADCNI, Socket};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -56,13 +57,11 @@ const NEITHER: Concern = Concern {
 
 fn concern(change: &Change) -> Concern {
     match change {
-        // A link that was off has lost its routes.
         Change::Link {
-            index,
-            group,
+            index: LO_INDEX,
             is_up: true,
             ..
-        } if *group == LINK_GROUP || *index == LO_INDEX => NETWORK,
+        } => NETWORK,
         // Its pod may have left hostPorts behind.
         Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => NETWORK,
         Change::AddressGone { link: LO_INDEX }
@@ -120,13 +119,14 @@ fn listen(signals: &Signals, stop: &PipeReader) {
 
 fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
     let (mut route, mut netfilter) = (Watch::route()?, Watch::netfilter()?);
+    let mut flaps = Flaps::of(&net::links(&Socket::route()?)?);
     // Whatever happened before the sockets were there.
     tell(signals, BOTH);
     while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {
         let mut all = NEITHER;
         let mut gather = |change: Change| {
             let one = concern(&change);
-            all.network |= one.network;
+            all.network |= one.network | flaps.is_back(&change);
             all.firewall |= one.firewall;
         };
         // If there is more than that, the next wait ends at once.
@@ -135,6 +135,52 @@ fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
         tell(signals, all);
     }
     Ok(())
+}
+
+/// Links to pods that were switched off. One that is switched on again has lost its routes; one that
+/// is switched on for the first time is its plugin's business, and no reason for a pass.
+#[derive(Default)]
+struct Flaps {
+    up: HashSet<String>,
+    down: HashSet<String>,
+}
+
+impl Flaps {
+    fn of(links: &[Link]) -> Self {
+        let is_up = |link: &&Link| link.group == LINK_GROUP && link.is_up;
+        let up = links.iter().filter(is_up).map(|link| link.name.clone());
+        Self {
+            up: up.collect(),
+            down: HashSet::new(),
+        }
+    }
+
+    /// Takes note of a change; whether a link is back.
+    fn is_back(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Link {
+                name,
+                group: LINK_GROUP,
+                is_up,
+                ..
+            } => {
+                if !is_up {
+                    if self.up.remove(name) {
+                        self.down.insert(name.clone());
+                    }
+                    return false;
+                }
+                self.up.insert(name.clone());
+                self.down.remove(name)
+            }
+            Change::LinkGone { name, .. } => {
+                self.up.remove(name);
+                self.down.remove(name);
+                false
+            }
+            _ => false,
+        }
+    }
 }
 
 fn tell(signals: &Signals, concern: Concern) {
@@ -172,8 +218,39 @@ mod tests {
         TablePart::Rule(chain.to_owned())
     }
 
+    #[test]
+    fn a_link_is_back_if_it_was_there_before() {
+        let (on, off) = (link(9, LINK_GROUP, true), link(9, LINK_GROUP, false));
+        let mut flaps = Flaps::default();
+        let told = |flaps: &mut Flaps, changes: &[&Change]| -> Vec<bool> {
+            changes.iter().map(|one| flaps.is_back(one)).collect()
+        };
+        assert_eq!(
+            told(&mut flaps, &[&off, &off, &on, &on]),
+            [false; 4],
+            "born"
+        );
+        assert_eq!(
+            told(&mut flaps, &[&off, &off, &on, &on]),
+            [false, false, true, false]
+        );
+        let gone = Change::LinkGone {
+            name: "x".to_owned(),
+            group: LINK_GROUP,
+        };
+        assert_eq!(
+            told(&mut flaps, &[&off, &gone, &off, &on]),
+            [false; 4],
+            "another one"
+        );
+        assert_eq!(
+            told(&mut flaps, &[&link(9, 0, false), &link(9, 0, true)]),
+            [false; 2]
+        );
+    }
+
     #[rstest]
-    #[case(link(9, LINK_GROUP, true), NETWORK)]
+    #[case(link(9, LINK_GROUP, true), NEITHER)]
     #[case(link(9, LINK_GROUP, false), NEITHER)]
     #[case(link(9, 0, true), NEITHER)]
     #[case(link(LO_INDEX, 0, true), NETWORK)]
