@@ -57,14 +57,14 @@ const NEITHER: Concern = Concern {
 
 fn concern(change: &Change) -> Concern {
     match change {
+        // Its pod may have left hostPorts behind.
+        Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => NETWORK,
         Change::Link {
             index: LO_INDEX,
             is_up: true,
             ..
-        } => NETWORK,
-        // Its pod may have left hostPorts behind.
-        Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => NETWORK,
-        Change::AddressGone { link: LO_INDEX }
+        }
+        | Change::AddressGone { link: LO_INDEX }
         | Change::RouteGone {
             protocol: PROTO_HEADCNI,
         }
