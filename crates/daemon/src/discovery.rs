@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::conditions::{Condition, Conditions};
+use crate::config::Config;
 use crate::podcidr::{self, Discovery, Question};
 use crate::settings::Settings;
 
@@ -26,6 +27,16 @@ pub fn look(settings: &Settings) -> Discovery {
     })
 }
 
+/// Looks once, and takes what is found into the settings: for those who begin.
+pub async fn begin(settings: &watch::Sender<Settings>, conditions: &Conditions) {
+    let current = settings.borrow().clone();
+    // A panic is met again by whoever keeps on looking.
+    if let Ok(found) = tokio::task::spawn_blocking(move || look(&current)).await {
+        report(&found, conditions);
+        settings.send_if_modified(|settings| note(settings, found));
+    }
+}
+
 /// Keeps the networks in the settings until it is told to end.
 pub async fn keep(
     settings: watch::Sender<Settings>,
@@ -40,19 +51,14 @@ pub async fn keep(
             // A panic ends the process; this is its end.
             return;
         };
-        let is_known = report(&found, &conditions);
-        settings.send_if_modified(|settings| {
-            // By an older configuration: the next look is under way.
-            if !Arc::ptr_eq(&settings.config, &config) {
-                return false;
-            }
-            note(settings, found)
-        });
-        // What we have just said ourselves is no news.
-        changes.mark_unchanged();
+        // By an older configuration: it has been looked at by the new one already.
         if !Arc::ptr_eq(&settings.borrow().config, &config) {
             continue;
         }
+        let is_known = report(&found, &conditions);
+        settings.send_if_modified(|settings| note(settings, found));
+        // What we have just said ourselves is no news.
+        changes.mark_unchanged();
         let wait = if is_known { LATER } else { SOON };
         tokio::select! {
             () = end.cancelled() => return,
@@ -60,6 +66,21 @@ pub async fn keep(
             () = tokio::time::sleep(wait) => {}
         }
     }
+}
+
+/// Takes a configuration and what was found by it into the settings, both at once: nobody is to go by
+/// a new configuration and old networks.
+pub fn replace(
+    settings: &watch::Sender<Settings>,
+    conditions: &Conditions,
+    config: Arc<Config>,
+    found: Discovery,
+) {
+    report(&found, conditions);
+    settings.send_modify(|settings| {
+        settings.config = config;
+        note(settings, found);
+    });
 }
 
 /// Takes what was found into the settings; whether that changes anything.

@@ -2,13 +2,14 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The right to be this node's daemon, for as long as it lives.
 #[derive(Debug)]
 pub struct Instance {
-    _lock: File,
+    path: PathBuf,
+    lock: File,
 }
 
 /// Why there is no such right.
@@ -67,10 +68,26 @@ impl Instance {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(failed)?;
-        Ok(Self { _lock: lock })
+        // The number is for people. Where the disk is full they have to do without.
+        let _ = lock
+            .set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
+        let path = path.to_owned();
+        Ok(Self { path, lock })
+    }
+
+    /// Takes the lock again if somebody has taken its file away.
+    pub fn keep(&mut self) -> Result<(), InstanceError> {
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        let named = fs::symlink_metadata(&self.path).map(identity);
+        let held = self.lock.metadata().map(identity);
+        match (named, held) {
+            (Ok(named), Ok(held)) if named == held => Ok(()),
+            _ => {
+                *self = Self::take(&self.path)?;
+                Ok(())
+            }
+        }
     }
 }
 
@@ -95,5 +112,28 @@ mod tests {
         assert!(error.contains(&pid), "{error}");
         drop(first);
         Instance::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_taken_away_is_taken_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run/daemon.lock");
+        let mut first = Instance::take(&path).unwrap();
+        first.keep().unwrap();
+        fs::remove_dir_all(directory.path().join("run")).unwrap();
+        first.keep().unwrap();
+        Instance::take(&path).unwrap_err();
+    }
+
+    #[test]
+    fn whoever_was_faster_keeps_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("daemon.lock");
+        let mut first = Instance::take(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let mut second = Instance::take(&path).unwrap();
+        let error = first.keep().unwrap_err();
+        assert!(matches!(error, InstanceError::Running { .. }), "{error}");
+        second.keep().unwrap();
     }
 }

@@ -74,6 +74,8 @@ pub async fn keep<S, F>(
 {
     let mut wait = Duration::ZERO;
     let mut pace = Pace::default();
+    // What is done because we are told otherwise is nobody's undoing.
+    let mut is_told = true;
     loop {
         let current = settings.borrow_and_update().clone();
         let work = pass.clone();
@@ -97,8 +99,9 @@ pub async fn keep<S, F>(
                     tracing::info!(part = part.name, %repair, "repaired");
                 }
                 wait = Duration::ZERO;
-                let slowed = pace.after(!outcome.repairs.is_empty(), started);
-                if !outcome.repairs.is_empty() {
+                let has_repaired = !outcome.repairs.is_empty();
+                let slowed = pace.after(has_repaired && !is_told, started);
+                if has_repaired {
                     metrics.repairs.get_or_create(&by).inc();
                 }
                 reports.conditions.holds(part.condition, outcome.message);
@@ -114,16 +117,20 @@ pub async fn keep<S, F>(
         // What happens in the meantime is looked at afterwards, all at once.
         let due = tokio::time::Instant::now() + until;
         let next = if wait.is_zero() { part.every } else { wait };
-        tokio::select! {
+        is_told = tokio::select! {
             () = end.cancelled() => return,
-            changed = settings.changed() => if changed.is_err() { return },
-            _ = timeout(next, part.changed.notified()) => {}
-        }
+            changed = settings.changed() => match changed {
+                Ok(()) => true,
+                Err(_) => return,
+            },
+            _ = timeout(next, part.changed.notified()) => false,
+        };
         let due = due.max(tokio::time::Instant::now() + PAUSE);
         tokio::select! {
             () = end.cancelled() => return,
             () = sleep_until(due) => {}
         }
+        is_told |= settings.has_changed().unwrap_or(false);
     }
 }
 
@@ -178,6 +185,47 @@ mod tests {
         assert_eq!(waits[5], LONGEST_TRUCE);
         now += FIGHT;
         assert_eq!(pace.after(true, now), PAUSE);
+    }
+
+    #[tokio::test]
+    async fn settings_that_change_all_the_time_are_no_fight() {
+        let reports = Reports {
+            conditions: Arc::new(Conditions::default()),
+            metrics: Arc::new(Metrics::new()),
+        };
+        let part = Part {
+            name: "test",
+            condition: Condition::NetworkReady,
+            changed: Arc::new(Notify::new()),
+            every: Duration::from_mins(1),
+        };
+        let settings = watch::Sender::new(0);
+        let (done, mut passes) = tokio::sync::mpsc::unbounded_channel();
+        let end = CancellationToken::new();
+        let keeping = keep(
+            part,
+            reports,
+            settings.subscribe(),
+            end.clone(),
+            move |now| {
+                done.send(now).map_err(|error| error.to_string())?;
+                Ok(Outcome {
+                    message: String::new(),
+                    repairs: vec!["something".to_owned()],
+                })
+            },
+        );
+        let task = tokio::spawn(keeping);
+        let began = Instant::now();
+        let last = PATIENCE + 5;
+        for nth in 1..=last {
+            assert_eq!(passes.recv().await, Some(nth - 1));
+            settings.send_replace(nth);
+        }
+        assert_eq!(passes.recv().await, Some(last));
+        assert!(began.elapsed() < PAUSE * last * 2, "{:?}", began.elapsed());
+        end.cancel();
+        task.await.unwrap();
     }
 
     #[test]

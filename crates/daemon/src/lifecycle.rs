@@ -5,6 +5,7 @@
 //! process: whoever started it starts it again, and pods don't notice.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,8 @@ use crate::admin::{Heartbeat, Limits, Server, Sources};
 use crate::answers::Knowledge;
 use crate::cli::Options;
 use crate::conditions::{Condition, Conditions};
-use crate::config::{self, Config, Loaded};
-use crate::instance::Instance;
+use crate::config::{self, Config, Loaded, Monitoring};
+use crate::instance::{Instance, InstanceError};
 use crate::keeper::{Outcome, Part, Reports, keep};
 use crate::metrics::Metrics;
 use crate::network::{self, Desired, Wanted};
@@ -35,6 +36,8 @@ use crate::{cniconf, discovery, logging};
 const FULL_PASS: Duration = Duration::from_mins(1);
 /// How often the loop shows that it turns.
 const BEAT: Duration = Duration::from_secs(5);
+/// No watchdog makes it show that more often.
+const QUICKEST_BEAT: Duration = Duration::from_millis(100);
 /// How long parts may take to end.
 const GOODBYE: Duration = Duration::from_secs(3);
 /// How soon an address that is in use is tried again.
@@ -48,25 +51,37 @@ const QUESTION_QUEUE: usize = 64;
 /// Calls that block at the same time. All that there are take milliseconds, but for the disk.
 const BLOCKING_THREADS: usize = 8;
 
-/// Runs until a signal ends it.
-pub fn run(options: &Options) -> Result<()> {
+/// Runs until a signal ends it. Errors are returned until there is a log, and then logged.
+pub fn run(options: &Options) -> Result<ExitCode> {
     let loaded = config::load(&options.sources())?;
     let name = std::env::var_os(node_name::VARIABLE);
     let node = node_name::find(options.node_name.as_deref(), name.as_deref())?;
     let log = logging::init(loaded.config.logging)?;
-    let _instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
+    match run_logged(options, loaded, node, &log) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            logging::fatal(format_args!("{error:#}"));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn run_logged(
+    options: &Options,
+    loaded: Loaded,
+    node: NodeName,
+    log: &logging::Handle,
+) -> Result<()> {
+    let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .context("start the runtime")?;
-    let outcome = runtime.block_on(Daemon::new(options, loaded, node, &log).live());
+    let outcome = runtime.block_on(Daemon::new(options, loaded, node, log, instance).live());
     // What blocks for longer is the kernel's or the disk's business, and is done again at the next
     // start.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    if let Err(error) = &outcome {
-        logging::fatal(format_args!("{error:#}"));
-    }
     outcome
 }
 
@@ -74,6 +89,7 @@ pub fn run(options: &Options) -> Result<()> {
 struct Daemon<'a> {
     options: &'a Options,
     log: &'a logging::Handle,
+    instance: Instance,
     settings: watch::Sender<Settings>,
     reports: Reports,
     heartbeat: Arc<Heartbeat>,
@@ -82,7 +98,13 @@ struct Daemon<'a> {
 }
 
 impl<'a> Daemon<'a> {
-    fn new(options: &'a Options, loaded: Loaded, node: NodeName, log: &'a logging::Handle) -> Self {
+    fn new(
+        options: &'a Options,
+        loaded: Loaded,
+        node: NodeName,
+        log: &'a logging::Handle,
+        instance: Instance,
+    ) -> Self {
         let reports = Reports {
             conditions: Arc::new(Conditions::default()),
             metrics: Arc::new(Metrics::new()),
@@ -92,6 +114,7 @@ impl<'a> Daemon<'a> {
         Self {
             options,
             log,
+            instance,
             settings: watch::Sender::new(Settings::new(loaded.config, node)),
             reports,
             heartbeat: Arc::new(Heartbeat::default()),
@@ -102,12 +125,11 @@ impl<'a> Daemon<'a> {
 
     async fn live(mut self) -> Result<()> {
         let mut signals = Signals::new()?;
-        let config = Arc::clone(&self.settings.borrow().config);
-        let admin = self.serve_admin(&config).await?;
+        self.serve_admin().await?;
         let place = pods_place(&self.settings.borrow())?;
         let pods = Pods::new(place, self.reports.clone());
         self.begin(&pods).await?;
-        let outcome = self.turn(&mut signals, &pods, admin.as_ref()).await;
+        let outcome = self.turn(&mut signals, &pods).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         tracing::info!("headcni-daemon ends; pods keep their network");
         self.end.cancel();
@@ -115,44 +137,34 @@ impl<'a> Daemon<'a> {
         if tokio::time::timeout(GOODBYE, all).await.is_err() {
             tracing::warn!("some parts did not end in time");
         }
-        if let Some(admin) = admin {
-            admin.shutdown().await;
-        }
         outcome
     }
 
     /// Starts what answers on `/healthz`. An address that is not free yet is waited for beside
     /// everything else: pods don't need it.
-    async fn serve_admin(&mut self, config: &Config) -> Result<Option<Server>> {
+    async fn serve_admin(&mut self) -> Result<()> {
         let sources = Sources {
             heartbeat: Arc::clone(&self.heartbeat),
             conditions: Arc::clone(&self.reports.conditions),
             metrics: Arc::clone(&self.reports.metrics),
         };
-        let monitoring = config.monitoring.clone();
+        let monitoring = self.settings.borrow().config.monitoring.clone();
         let end = self.end.clone();
-        match Server::start(&monitoring, sources.clone(), Limits::default(), &end).await {
-            Ok(server) => Ok(Some(server)),
-            Err(error) if error.may_pass() => {
-                tracing::error!(%error, "trying again");
-                self.spawn("admin", async move {
-                    let mut server = None;
-                    while server.is_none() && !end.is_cancelled() {
-                        tokio::time::sleep(ADMIN_RETRY).await;
-                        let limits = Limits::default();
-                        server = Server::start(&monitoring, sources.clone(), limits, &end)
-                            .await
-                            .ok();
-                    }
-                    end.cancelled().await;
-                    if let Some(server) = server {
-                        server.shutdown().await;
-                    }
-                });
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let server =
+            match Server::start(&monitoring, sources.clone(), Limits::default(), &end).await {
+                Ok(server) => Some(server),
+                Err(error) if error.may_pass() => {
+                    tracing::error!(%error, "trying again");
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            };
+        let settings = self.settings.subscribe();
+        self.spawn(
+            "admin",
+            keep_admin(server, monitoring, sources, settings, end),
+        );
+        Ok(())
     }
 
     /// Starts all parts.
@@ -177,13 +189,11 @@ impl<'a> Daemon<'a> {
         .await
         .context("look at the node")?;
 
-        let end = &self.end.clone();
+        // So that no part has to begin with nothing to go by.
+        discovery::begin(&self.settings, &self.reports.conditions).await;
         let conditions = Arc::clone(&self.reports.conditions);
-        let settings = self.settings.clone();
-        self.spawn(
-            "discovery",
-            discovery::keep(settings, conditions, end.clone()),
-        );
+        let discovering = discovery::keep(self.settings.clone(), conditions, self.end.clone());
+        self.spawn("discovery", discovering);
         self.keep_cni_files(pods);
         self.keep_network(pods);
         self.keep_pods(pods);
@@ -208,7 +218,7 @@ impl<'a> Daemon<'a> {
             move |settings| {
                 let outcome = write_cni_files(&settings)?;
                 if !outcome.repairs.is_empty() {
-                    // The networks may be others: there is another pool to be measured.
+                    // How many addresses there are stands in these files.
                     known.missed();
                 }
                 Ok(outcome)
@@ -338,13 +348,8 @@ impl<'a> Daemon<'a> {
     }
 
     /// Turns until a signal ends it, or a part ends by itself.
-    async fn turn(
-        &mut self,
-        signals: &mut Signals,
-        pods: &Pods,
-        admin: Option<&Server>,
-    ) -> Result<()> {
-        let mut beat = tokio::time::interval(BEAT);
+    async fn turn(&mut self, signals: &mut Signals, pods: &Pods) -> Result<()> {
+        let mut beat = tokio::time::interval(beat());
         let began = Instant::now();
         let mut is_told = false;
         loop {
@@ -354,6 +359,7 @@ impl<'a> Daemon<'a> {
                     if is_told {
                         let _ = sd_notify::notify(&[NotifyState::Watchdog]);
                     }
+                    self.keep_instance()?;
                 }
                 () = tokio::time::sleep(Duration::from_millis(100)), if !is_told => {
                     let is_late = began.elapsed() > FIRST_PASSES;
@@ -371,8 +377,8 @@ impl<'a> Daemon<'a> {
                     return Ok(());
                 }
                 _ = signals.reload.recv() => {
-                    let _ = sd_notify::notify(&[NotifyState::Reloading]);
-                    self.reload(pods, admin).await;
+                    tell_of_reloading();
+                    self.reload(pods).await;
                     self.tell_systemd(&[NotifyState::Ready]);
                 }
                 Some(ended) = self.parts.join_next() => match ended {
@@ -380,6 +386,15 @@ impl<'a> Daemon<'a> {
                     Err(error) => bail!("a part has panicked: this is a bug: {error}"),
                 }
             }
+        }
+    }
+
+    /// Somebody may have taken the lock's file away, and another daemon may have begun since.
+    fn keep_instance(&mut self) -> Result<()> {
+        match self.instance.keep() {
+            Err(error @ InstanceError::Running { .. }) => Err(error.into()),
+            // Tried again with the next beat; the socket's condition says what is wrong there.
+            Err(InstanceError::Io { .. }) | Ok(()) => Ok(()),
         }
     }
 
@@ -393,7 +408,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Reads the configuration again. One that can't be used changes nothing.
-    async fn reload(&mut self, pods: &Pods, admin: Option<&Server>) {
+    async fn reload(&mut self, pods: &Pods) {
         let sources = self.options.sources();
         let loaded = match tokio::task::spawn_blocking(move || config::load(&sources)).await {
             Ok(Ok(loaded)) => loaded,
@@ -406,8 +421,18 @@ impl<'a> Daemon<'a> {
             }
             Err(_) => return,
         };
-        tell_of_loading(&loaded, &self.reports.conditions);
         let before = Arc::clone(&self.settings.borrow().config);
+        let is_attached = |pod: &pods::Snapshot| pod.state == pods::State::Attached;
+        if moves_leases(&before, &loaded.config) && pods.snapshot().iter().any(is_attached) {
+            self.reports.conditions.fails(
+                Condition::ConfigurationLoaded,
+                "the configuration that was loaded before is in force: cni.name, ipam.type and \
+                 ipam.dataDir say where leases are, and pods that run have some: new pods would get \
+                 their addresses a second time; drain the node first",
+            );
+            return;
+        }
+        tell_of_loading(&loaded, &self.reports.conditions);
         if loaded.config == *before {
             tracing::info!("the configuration was loaded and is the same");
             return;
@@ -417,16 +442,72 @@ impl<'a> Daemon<'a> {
             tracing::warn!(key, "this takes effect when the daemon is restarted");
         }
         self.log.reload(loaded.config.logging);
-        if let Some(admin) = admin {
-            admin.reload(&loaded.config.monitoring);
-        }
-        self.settings
-            .send_modify(|settings| settings.config = Arc::new(loaded.config));
+        let mut next = self.settings.borrow().clone();
+        next.config = Arc::new(loaded.config);
+        let config = Arc::clone(&next.config);
+        let looked = tokio::task::spawn_blocking(move || discovery::look(&next)).await;
+        // A panic ends the process, and whoever keeps on looking meets it again.
+        let Ok(found) = looked else { return };
+        discovery::replace(&self.settings, &self.reports.conditions, config, found);
         match pods_place(&self.settings.borrow()) {
             Ok(place) => pods.move_to(place),
             Err(error) => tracing::error!(%error, "pods are looked for where they were"),
         }
     }
+}
+
+/// Whether leases are somewhere else by another configuration.
+fn moves_leases(before: &Config, now: &Config) -> bool {
+    let place = |config: &Config| {
+        let (cni, ipam) = (config.cni.clone(), config.ipam.clone());
+        (cni.name, ipam.kind, ipam.data_dir)
+    };
+    place(before) != place(now)
+}
+
+/// How often the loop shows that it turns: twice as often as systemd's watchdog asks for.
+fn beat() -> Duration {
+    match sd_notify::watchdog_enabled() {
+        Some(limit) => BEAT.min(limit / 2).max(QUICKEST_BEAT),
+        None => BEAT,
+    }
+}
+
+/// Units of `Type=notify-reload` want to know when it began, in the same message:
+/// <https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>.
+fn tell_of_reloading() {
+    let states = [NotifyState::Reloading].into_iter();
+    let states: Vec<_> = states
+        .chain(NotifyState::monotonic_usec_now().ok())
+        .collect();
+    let _ = sd_notify::notify(&states);
+}
+
+/// Serves as soon as the address is free, and takes over what SIGHUP changes.
+async fn keep_admin(
+    mut server: Option<Server>,
+    monitoring: Monitoring,
+    sources: Sources,
+    mut settings: watch::Receiver<Settings>,
+    end: CancellationToken,
+) {
+    while server.is_none() {
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(ADMIN_RETRY) => {}
+        }
+        let started = Server::start(&monitoring, sources.clone(), Limits::default(), &end);
+        server = started.await.ok();
+    }
+    let Some(server) = server else { return };
+    loop {
+        server.reload(&settings.borrow_and_update().config.monitoring);
+        tokio::select! {
+            () = end.cancelled() => break,
+            changed = settings.changed() => if changed.is_err() { break },
+        }
+    }
+    server.shutdown().await;
 }
 
 fn tell_of_loading(loaded: &Loaded, conditions: &Conditions) {

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     let options = &cli.options;
     match cli.command.unwrap_or_default() {
-        Command::Run => lifecycle::run(options)?,
+        Command::Run => return lifecycle::run(options),
         Command::Config(command) => {
             let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
             return Ok(run_config(command, &options.sources(), &mut out, &mut err)?.into());

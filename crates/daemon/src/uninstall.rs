@@ -58,6 +58,10 @@ pub fn run(sources: &Sources, tell: &mut dyn FnMut(String)) -> Result<()> {
             match fs::remove_dir_all(&dir) {
                 Ok(()) => tell(format!("removed {}", dir.display())),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // Something is mounted there, as in a container: it can be emptied only.
+                Err(error) if error.kind() == ErrorKind::ResourceBusy && is_empty(&dir) => {
+                    tell(format!("emptied {}", dir.display()));
+                }
                 Err(error) => errors.push(format!("remove {}: {error}", dir.display())),
             }
         }
@@ -82,4 +86,8 @@ fn own_directories() -> Vec<PathBuf> {
         dirs.push(run_dir.to_owned());
     }
     dirs
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
 }

@@ -55,10 +55,8 @@ impl Desired {
         }
         let pods = [base, local].concat();
         let services = &config.network.service_cidr.0;
-        let bridges = match config.cni.mode {
-            Mode::Native => Vec::new(),
-            Mode::Bridge => vec![config.cni.bridge.name.clone()],
-        };
+        // Also in native mode: pods of an earlier mode may still be on it.
+        let bridges = vec![config.cni.bridge.name.clone()];
         let gateways = match config.cni.mode {
             Mode::Native => gateways(local, config.ipam.gateway)?,
             // The bridge has them.
@@ -156,7 +154,7 @@ mod tests {
             found.cluster,
             networks("10.96.0.0/12,10.244.0.0/16,fd00:244::/56")
         );
-        assert_eq!(found.contents.inside, ["mesh0"]);
+        assert_eq!(found.contents.inside, ["headcni0", "mesh0"]);
         assert!(found.contents.bridges.is_empty());
         assert!(!found.contents.is_unmasqueraded);
         assert!(found.has(Family::Ipv4) && found.has(Family::Ipv6));

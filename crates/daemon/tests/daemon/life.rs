@@ -121,6 +121,32 @@ fn a_reload_takes_over_what_is_sound_and_refuses_what_is_not() {
 }
 
 #[test]
+fn leases_stay_where_they_are_while_pods_have_some() {
+    let scene = Scene::new();
+    let daemon = scene.start();
+    let pod = scene.node.pod("p1").unwrap();
+    scene.add(&pod);
+    scene.eventually("the pod is known", || {
+        (daemon.client().pods().unwrap().len() == 1).then_some(())
+    });
+    let renamed =
+        "{network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}, cni: {name: other}}";
+    scene.configure(renamed);
+    daemon.reload();
+    let message = daemon.await_condition("ConfigurationLoaded", "False");
+    assert!(message.contains("drain the node"), "{message}");
+    assert_eq!(scene.conf()["name"], "headcni");
+    scene.del(&pod);
+    scene.eventually("the pod is forgotten", || {
+        daemon.client().pods().unwrap().is_empty().then_some(())
+    });
+    daemon.reload();
+    scene.eventually("the network has its new name", || {
+        (scene.conf()["name"] == "other").then_some(())
+    });
+}
+
+#[test]
 fn health_is_answered_though_nothing_is_known() {
     let scene = Scene::with("network: {mtu: 1280}");
     let daemon = scene.launch();

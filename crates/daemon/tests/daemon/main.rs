@@ -6,8 +6,16 @@
 )]
 #![expect(clippy::unused_self, reason = "what is done in a scene reads as such")]
 
+mod bridge;
 mod churn;
+mod hanging;
+mod hostile;
 mod life;
+mod moving;
+mod observability;
+mod orphans;
 mod repair;
 mod scene;
+mod secrets;
+mod systemd;
 mod uninstalling;

@@ -39,3 +39,18 @@ fn everything_is_gone_and_others_are_back() {
     pod.run(["true"]).unwrap();
     scene.node.assert_unchanged(&before);
 }
+
+#[test]
+fn directories_that_something_is_mounted_at_are_emptied() {
+    let scene = Scene::new();
+    for dir in ["/run/headcni", "/var/lib/headcni", "/var/lib/cni/headcni"] {
+        scene.sh(&format!("mkdir -p {dir}; mount -t tmpfs tmpfs {dir}"));
+    }
+    scene.start().stop();
+    let done = scene.command(&["uninstall"]);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(
+        scene.sh("ls -A /run/headcni /var/lib/headcni").trim(),
+        "/run/headcni:\n\n/var/lib/headcni:"
+    );
+}
