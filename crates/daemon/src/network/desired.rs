@@ -155,7 +155,7 @@ mod tests {
             networks("10.96.0.0/12,10.244.0.0/16,fd00:244::/56")
         );
         assert_eq!(found.contents.inside, ["headcni0", "mesh0"]);
-        assert!(found.contents.bridges.is_empty());
+        assert_eq!(found.contents.bridges, ["headcni0"]);
         assert!(!found.contents.is_unmasqueraded);
         assert!(found.has(Family::Ipv4) && found.has(Family::Ipv6));
     }
