@@ -120,7 +120,7 @@ fn the_error_says_what_was_looked_at_and_the_ways_out() {
 
 /// What people say is right or an error, whatever others know.
 #[rstest]
-#[case("10.244.1.0", "is not a network of the form")]
+#[case("10.244.1.0", "not a network of the form")]
 #[case("10.244.1.7/24", "did you mean 10.244.1.0/24?")]
 #[case(",", "names no network")]
 #[case("10.244.1.0/24,10.244.2.0/24", "of one IP family")]
@@ -205,7 +205,7 @@ fn what_a_person_says_must_be_in_the_networks_that_a_file_knows() {
 
 /// Files may be of another cluster: what can't be is passed with a note, and the next one is asked.
 #[rstest]
-#[case("podCIDR: 10.244.1.0", "is not a network")]
+#[case("podCIDR: 10.244.1.0", "not a network")]
 #[case("podCIDR: 10.99.1.0/24", "not in the cluster's network 10.244.0.0/16")]
 #[case("podCIDR: 10.244.0.0/16", "is the whole cluster's network")]
 #[case("podCIDR: 10.0.0.0/8", "not in the cluster's network 10.244.0.0/16")]
@@ -243,7 +243,7 @@ fn a_file_that_is_wrong_is_passed(#[case] text: &str, #[case] trouble: &str) {
 #[case("cluster-cidr: 10.96.0.0/16", "overlaps network.serviceCIDR")]
 #[case("cluster-cidr: 127.0.0.0/8", "for loopback")]
 #[case("cluster-cidr: [10.1.0.0/16, 10.2.0.0/16]", "of one IP family")]
-#[case("cluster-cidr: pods", "is not a network")]
+#[case("cluster-cidr: pods", "not a network")]
 fn a_file_that_is_wrong_about_the_cluster_is_passed(#[case] text: &str, #[case] trouble: &str) {
     let k3s = "/etc/rancher/k3s/config.yaml";
     let mut scene = Scene::with(&[
@@ -364,8 +364,5 @@ fn the_explanation_of_a_failure_ends_with_the_error() {
     scene.network.pod_cidr.nodes.clear();
     scene.network.pod_cidr.node_local = nets("");
     let text = scene.discover().to_string();
-    assert!(
-        text.contains("\n!! NODE_POD_CIDR: \"x\" is not a network"),
-        "{text}"
-    );
+    assert!(text.contains("\n!! NODE_POD_CIDR: not a network"), "{text}");
 }
