@@ -1,11 +1,12 @@
 //! The admin server: `/healthz`, `/ready`, `/metrics`, and on request `/debug/pprof`.
 //!
-//! It is the first thing to run and the last to end, so that somebody can always ask. It reads what
+//! It is the first thing to run, so that somebody can always ask. It reads what
 //! others report and decides nothing. Whoever asks is a stranger: requests are small and quick, or
 //! they are cut off.
 
 mod client;
 mod heartbeat;
+mod keep;
 mod profile;
 mod routes;
 mod server;
@@ -18,6 +19,7 @@ use crate::conditions::Conditions;
 use crate::metrics::Metrics;
 
 pub use heartbeat::Heartbeat;
+pub use keep::begin;
 pub use server::{Limits, Server};
 
 /// Where answers come from.

@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod answers;
+pub mod causes;
 pub mod cli;
 pub mod cniconf;
 pub mod conditions;
@@ -23,8 +24,10 @@ pub mod logging;
 pub mod metrics;
 pub mod network;
 pub mod node_name;
+pub mod parts;
 pub mod podcidr;
 pub mod pods;
 pub mod settings;
 pub mod socket;
+pub mod systemd;
 pub mod uninstall;

@@ -22,7 +22,6 @@ mod pods;
 mod uninstall;
 mod watch;
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -31,6 +30,7 @@ use net::nft::NftError;
 use net::ruleset::ReplaceError;
 use net::{NetError, Socket};
 
+use crate::causes::with_causes;
 use crate::keeper::Outcome;
 pub use desired::{Desired, DesiredError};
 pub use memory::Memory;
@@ -118,23 +118,8 @@ pub enum NetworkError {
     #[error("take back what firewalls were told")]
     Firewall(#[source] firewall::FirewallError),
     /// Several things went wrong; the others were done.
-    #[error("{}", .0.iter().map(words).collect::<Vec<_>>().join("; "))]
+    #[error("{}", .0.iter().map(with_causes).collect::<Vec<_>>().join("; "))]
     Several(Vec<NetworkError>),
-}
-
-/// An error with everything that led to it, in one line.
-pub fn words(error: &(impl Error + ?Sized)) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        // Some say in their own words what their cause has said.
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
-        }
-        cause = error.source();
-    }
-    words
 }
 
 /// Makes the network what it should be, and tells what had to be done.

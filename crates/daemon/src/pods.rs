@@ -26,6 +26,7 @@ use net::host_ports::HostPort;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::keeper::{Outcome, Reports};
 use crate::metrics::{ByFamily, ByKind};
@@ -252,7 +253,7 @@ impl Pods {
         if let Some(store) = self.place().lease_store() {
             store
                 .look(&mut |lease| leases.push(lease))
-                .map_err(|error| look::chain(&error))?;
+                .map_err(|error| with_causes(&error))?;
         }
         Ok(leases)
     }

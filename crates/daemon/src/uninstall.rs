@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use api::paths;
 
+use crate::causes::with_causes;
 use crate::cniconf::{self, Dirs};
 use crate::config::{self, Config, Sources};
 use crate::instance::Instance;
@@ -49,7 +50,7 @@ pub fn run(sources: &Sources, tell: &mut dyn FnMut(String)) -> Result<()> {
     }
     match network::remove(&network::Place::default(), PodLinks::Delete) {
         Ok(()) => tell("took the shared network away".to_owned()),
-        Err(error) => errors.push(network::words(&error)),
+        Err(error) => errors.push(with_causes(&error)),
     }
     // What could not be undone is on record there, for another try.
     if errors.is_empty() {

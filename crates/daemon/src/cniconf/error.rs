@@ -1,9 +1,10 @@
 //! Why the files are not as they should be, and what a person can do about it.
 
-use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, iter};
+use std::{fmt, fs};
+
+use crate::causes::with_causes;
 
 /// Why the CNI configuration is not in its place.
 #[derive(Debug, thiserror::Error)]
@@ -74,13 +75,7 @@ pub enum CniConfError {
 impl CniConfError {
     /// With all causes, in one line.
     pub fn explained(&self) -> String {
-        let causes = iter::successors(self.source(), |error| (*error).source());
-        let mut words = self.to_string();
-        for cause in causes {
-            words.push_str(": ");
-            words.push_str(&cause.to_string());
-        }
-        words
+        with_causes(self)
     }
 
     /// One error of many.

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use super::collect::{Collected, collect_record};
 use super::key::Key;
-use super::look::{Look, chain};
+use super::look::Look;
 use super::place::{Keeper, Place};
+use crate::causes::with_causes;
 
 /// Undoes all attachments on record, whether their pods live or not; blocks. Returns those that are
 /// undone, and what went wrong with the others.
@@ -18,7 +19,7 @@ pub fn detach_all(place: &Place) -> (Vec<Key>, Vec<String>) {
             Ok(Collected::Changed) => troubles.push(format!(
                 "{key}: somebody works on it, or its record is damaged"
             )),
-            Err(error) => troubles.push(format!("{key}: {}", chain(&error))),
+            Err(error) => troubles.push(format!("{key}: {}", with_causes(&error))),
         }
     }
     (detached, troubles)

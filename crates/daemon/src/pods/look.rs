@@ -16,6 +16,7 @@ use super::kernel::Kernel;
 use super::key::Key;
 use super::namespace::Mounts;
 use super::place::Place;
+use crate::causes::with_causes;
 
 /// More pods than a node can have: a store with more records than this isn't read on.
 pub(super) const MAX_ATTACHMENTS: usize = 16_384;
@@ -120,7 +121,7 @@ impl Look {
             Ok(kernel) => self.kernel = Some(kernel),
             Err(error) => {
                 self.kernel = None;
-                self.troubles.push(chain(&error));
+                self.troubles.push(with_causes(&error));
             }
         }
     }
@@ -129,7 +130,7 @@ impl Look {
     fn read<T>(&mut self, listed: Result<Vec<T>, state::StateError>) -> Vec<T> {
         listed.unwrap_or_else(|error| {
             self.lacks_records = true;
-            self.troubles.push(chain(&error));
+            self.troubles.push(with_causes(&error));
             Vec::new()
         })
     }
@@ -275,18 +276,6 @@ fn pod_of(pod: Pod) -> EventPod {
         name: pod.name,
         uid: pod.uid,
     }
-}
-
-/// An error with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

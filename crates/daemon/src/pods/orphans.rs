@@ -16,10 +16,11 @@ use super::judge::{
 };
 use super::kernel::Kernel;
 use super::key::Key;
-use super::look::{Look, Recorded, chain};
+use super::look::{Look, Recorded};
 use super::namespace::Mounts;
 use super::place::{Keeper, Place};
 use super::sightings::{Now, Sightings};
+use crate::causes::with_causes;
 
 /// So many left-overs are collected in one pass, and for so long; the others in the next ones.
 const MAX_PER_PASS: usize = 64;
@@ -206,7 +207,7 @@ impl Pass<'_> {
         });
         match outcome {
             Err(error) => {
-                self.tally.troubles.push(chain(&error));
+                self.tally.troubles.push(with_causes(&error));
                 return;
             }
             Ok(Presence::Absent) => return,
@@ -295,7 +296,11 @@ impl Pass<'_> {
             }
             Ok(Collected::Changed) => self.memory.sightings.forget(id),
             Err(error) => {
-                let trouble = format!("collect the {} of {key}: {}", kind.name(), chain(&error));
+                let trouble = format!(
+                    "collect the {} of {key}: {}",
+                    kind.name(),
+                    with_causes(&error)
+                );
                 let interval = self.limits.interval;
                 self.memory.sightings.failed(id, interval, self.now);
                 self.tally.troubles.push(trouble);

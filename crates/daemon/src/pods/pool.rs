@@ -7,8 +7,8 @@ use api::{SubnetEnv, SubnetEnvError};
 use ipam::{Range, RangeSet};
 use ipnet::IpNet;
 
-use super::look::chain;
 use super::place::{Leases, Place};
+use crate::causes::with_causes;
 
 /// The addresses of one IP family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +34,12 @@ impl Pool {
 pub(super) fn pools(place: &Place) -> Result<Vec<Pool>, String> {
     let subnets = match SubnetEnv::load(&place.subnet_file, |_| None) {
         Err(SubnetEnvError::Absent { .. }) => return Ok(Vec::new()),
-        subnets => subnets.map_err(|error| chain(&error))?,
+        subnets => subnets.map_err(|error| with_causes(&error))?,
     };
     let Some(store) = place.lease_store() else {
         return Ok(Vec::new());
     };
-    let sets = sets(&subnets, &place.leases).map_err(|error| chain(&error))?;
+    let sets = sets(&subnets, &place.leases).map_err(|error| with_causes(&error))?;
     let mut used = vec![0; sets.len()];
     store
         .addresses(&mut |address| {
@@ -48,7 +48,7 @@ pub(super) fn pools(place: &Place) -> Result<Vec<Pool>, String> {
                 used[set] += 1;
             }
         })
-        .map_err(|error| chain(&error))?;
+        .map_err(|error| with_causes(&error))?;
     Ok(by_family(&sets, &used))
 }
 

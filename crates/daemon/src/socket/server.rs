@@ -1,6 +1,5 @@
 //! Lets clients in, and keeps socket and spool in sight.
 
-use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use super::bind::{Place, bind};
 use super::connection::{Connection, FirstLook};
 use super::slots::Slots;
 use super::{Ends, MAX_CLIENTS, News, Settings, spool};
+use crate::causes::with_causes;
 use crate::conditions::Condition;
 
 /// How long to wait after the kernel refused to let a client in: it is out of something.
@@ -60,16 +60,9 @@ async fn open(path: &Path) -> Result<(UnixListener, Place), String> {
     let path = path.to_owned();
     let bound = tokio::task::spawn_blocking(move || bind(&path)).await;
     let bound = bound.map_err(|error| error.to_string())?;
-    let (listener, place) = bound.map_err(|error| chain(&error))?;
+    let (listener, place) = bound.map_err(|error| with_causes(&error))?;
     let listener = UnixListener::from_std(listener).map_err(|error| error.to_string())?;
     Ok((listener, place))
-}
-
-fn chain(error: &dyn Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", chain(cause)),
-        None => error.to_string(),
-    }
 }
 
 /// Ends when whoever connects does not come to us any more.

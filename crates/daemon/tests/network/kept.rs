@@ -97,7 +97,7 @@ pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Ke
         runtime.block_on(async {
             let pass = move |wanted: Wanted| {
                 passes.fetch_add(1, Ordering::SeqCst);
-                network::pass(&place, &wanted).map_err(|error| network::words(&error))
+                network::pass(&place, &wanted).map_err(|error| daemon::causes::with_causes(&error))
             };
             tokio::join!(
                 watch(signals, end.clone()),

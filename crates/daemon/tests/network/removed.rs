@@ -9,7 +9,7 @@ fn remove(scene: &Scene, links: PodLinks) {
     let place = scene.place();
     let outcome = scene.node.enter(|| network::remove(&place, links)).unwrap();
     if let Err(error) = outcome {
-        panic!("{}", network::words(&error));
+        panic!("{}", daemon::causes::with_causes(&error));
     }
 }
 

@@ -54,7 +54,7 @@ impl Scene {
         let outcome = self.pass(wanted);
         match outcome {
             Ok(outcome) => outcome.repairs,
-            Err(error) => panic!("{}", network::words(&error)),
+            Err(error) => panic!("{}", daemon::causes::with_causes(&error)),
         }
     }
 

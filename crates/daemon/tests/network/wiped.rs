@@ -163,7 +163,7 @@ fn a_port_that_is_taken_is_said_and_the_rest_is_done() {
          ip rule delete priority 5190"
     ));
     let error = scene.pass(&wanted).unwrap_err();
-    let words = daemon::network::words(&error);
+    let words = daemon::causes::with_causes(&error);
     assert!(words.contains("it leads to"), "{words}");
     assert!(scene.run("ip rule").contains("5190"));
 }

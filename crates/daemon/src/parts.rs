@@ -1,0 +1,318 @@
+//! The parts that run beside each other, and what each of them has to be given.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, Heartbeat, Sources};
+use crate::answers::Knowledge;
+use crate::causes::with_causes;
+use crate::conditions::Condition;
+use crate::keeper::{Outcome, Part, Reports, keep};
+use crate::metrics::Metrics;
+use crate::network::{self, Desired, Wanted};
+use crate::pods::{self, Pods};
+use crate::settings::Settings;
+use crate::socket::{self, Ends, News, Question};
+use crate::{cniconf, discovery};
+
+/// How often everything is looked at though nothing happened.
+const FULL_PASS: Duration = Duration::from_mins(1);
+/// Events that wait to be counted.
+const EVENT_QUEUE: usize = 256;
+/// Questions that wait to be answered.
+const QUESTION_QUEUE: usize = 64;
+/// What is said as long as the node's networks are not known.
+const WAITING: &str = "waiting for the node's networks: see PodCIDRKnown";
+
+/// The parts, and what all of them share.
+pub struct Parts {
+    /// What they go by.
+    pub settings: watch::Sender<Settings>,
+    /// Where they report.
+    pub reports: Reports,
+    /// Ends them all.
+    pub end: CancellationToken,
+    running: JoinSet<&'static str>,
+}
+
+impl Parts {
+    /// None runs yet.
+    pub fn new(settings: Settings, reports: Reports) -> Self {
+        Self {
+            settings: watch::Sender::new(settings),
+            reports,
+            end: CancellationToken::new(),
+            running: JoinSet::new(),
+        }
+    }
+
+    /// Waits for a part to end, which none does by itself. Pends if there is none.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match self.running.join_next().await {
+            Some(Ok(name)) => anyhow!("the part {name} has ended by itself: this is a bug"),
+            Some(Err(error)) => anyhow!("a part has panicked: this is a bug: {error}"),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends all parts, and waits for them. Whether all ended in time.
+    pub async fn end(&mut self, limit: Duration) -> bool {
+        self.end.cancel();
+        let all = async { while self.running.join_next().await.is_some() {} };
+        tokio::time::timeout(limit, all).await.is_ok()
+    }
+
+    /// Starts what people and probes ask, before everything else.
+    pub async fn serve_admin(&mut self, heartbeat: &Arc<Heartbeat>) -> Result<()> {
+        let sources = Sources {
+            heartbeat: Arc::clone(heartbeat),
+            conditions: Arc::clone(&self.reports.conditions),
+            metrics: Arc::clone(&self.reports.metrics),
+        };
+        let serving = admin::begin(sources, self.settings.subscribe(), self.end.clone()).await?;
+        self.spawn("admin", serving);
+        Ok(())
+    }
+
+    /// Starts all other parts.
+    pub async fn begin(&mut self, pods: &Arc<Pods>) -> Result<()> {
+        let dirs = self.settings.borrow().dirs();
+        let known = Arc::clone(pods);
+        tokio::task::spawn_blocking(move || {
+            match cniconf::restore_after_boot(&dirs) {
+                Ok(cniconf::Restored::Nothing) => {}
+                Ok(cniconf::Restored::Subnets(_)) => {
+                    tracing::info!("subnet.env is back as it was before the reboot");
+                }
+                // What is wrong with the files is found by the first pass, and told by its
+                // condition.
+                Err(error) => tracing::warn!(error = error.explained(), "restore subnet.env"),
+            }
+            // Before the network is looked at: what pods have is not to be taken for a left-over.
+            for trouble in known.resync() {
+                tracing::warn!(%trouble, "pods can't be looked at");
+            }
+        })
+        .await
+        .context("look at the node")?;
+
+        // So that no part has to begin with nothing to go by.
+        discovery::begin(&self.settings, &self.reports.conditions).await;
+        let conditions = Arc::clone(&self.reports.conditions);
+        let discovering = discovery::keep(self.settings.clone(), conditions, self.end.clone());
+        self.spawn("discovery", discovering);
+        self.keep_cni_files(pods);
+        self.keep_network(pods);
+        self.keep_pods(pods);
+        self.listen(pods);
+        Ok(())
+    }
+
+    fn keep_cni_files(&mut self, pods: &Arc<Pods>) {
+        let known = Arc::clone(pods);
+        let changed = Arc::new(Notify::new());
+        let part = Part {
+            name: "cniconf",
+            condition: Condition::CniConfigWritten,
+            changed: Arc::clone(&changed),
+            every: FULL_PASS,
+        };
+        self.keep(part, move |settings| {
+            let outcome = write_cni_files(&settings)?;
+            if !outcome.repairs.is_empty() {
+                // How many addresses there are stands in these files.
+                known.missed();
+            }
+            Ok(outcome)
+        });
+        let mut settings = self.settings.subscribe();
+        let end = self.end.clone();
+        self.spawn("cniconf watch", async move {
+            loop {
+                let dirs = settings.borrow_and_update().dirs();
+                let _watch = match cniconf::watch(&dirs, Arc::clone(&changed)) {
+                    Ok(watch) => Some(watch),
+                    Err(error) => {
+                        tracing::warn!(%error, "the CNI files are not watched; passes find changes");
+                        None
+                    }
+                };
+                tokio::select! {
+                    () = end.cancelled() => return,
+                    changed = settings.changed() => if changed.is_err() { return },
+                }
+            }
+        });
+    }
+
+    fn keep_network(&mut self, pods: &Arc<Pods>) {
+        let signals = network::Signals::default();
+        let part = Part {
+            name: "network",
+            condition: Condition::NetworkReady,
+            changed: Arc::clone(&signals.network),
+            every: FULL_PASS,
+        };
+        let known = Arc::clone(pods);
+        self.keep(part, move |settings| keep_network_up(&settings, &known));
+        let part = Part {
+            name: "firewall",
+            condition: Condition::ForwardingAllowed,
+            changed: Arc::clone(&signals.firewall),
+            every: FULL_PASS,
+        };
+        self.keep(part, |settings| look_at_firewalls(&settings));
+        let watching = network::watch(signals, self.end.clone());
+        self.spawn("network watch", watching);
+    }
+
+    fn keep_pods(&mut self, pods: &Arc<Pods>) {
+        let viewing = Arc::clone(pods).keep_view(self.end.clone());
+        self.spawn("pods", viewing);
+        let part = Part {
+            name: "orphans",
+            condition: Condition::OrphansCollected,
+            changed: Arc::new(Notify::new()),
+            every: self.settings.borrow().config.pods.orphan_interval.0,
+        };
+        let collecting = Arc::clone(pods);
+        self.keep(part, move |settings| {
+            let pods = &settings.config.pods;
+            collecting.collect(pods::Limits {
+                grace: pods.orphan_grace.0,
+                interval: pods.orphan_interval.0,
+            })
+        });
+    }
+
+    /// Listens to the plugin, and to people who ask.
+    fn listen(&mut self, pods: &Arc<Pods>) {
+        let (news, incoming) = mpsc::channel(EVENT_QUEUE);
+        let (questions, asked) = mpsc::channel(QUESTION_QUEUE);
+        let ends = Ends {
+            news,
+            questions,
+            metrics: Arc::clone(&self.reports.metrics),
+            conditions: Arc::clone(&self.reports.conditions),
+        };
+        let serving = socket::serve(socket::Settings::default(), ends, self.end.clone());
+        self.spawn("socket", serving);
+        let listening = take_news(
+            incoming,
+            Arc::clone(pods),
+            Arc::clone(&self.reports.metrics),
+            self.settings.subscribe(),
+            self.end.clone(),
+        );
+        self.spawn("events", listening);
+        let knowledge = Knowledge {
+            began: Instant::now(),
+            settings: self.settings.subscribe(),
+            conditions: Arc::clone(&self.reports.conditions),
+            pods: Arc::clone(pods),
+        };
+        self.spawn("questions", answer_all(asked, knowledge, self.end.clone()));
+    }
+
+    /// Starts a part that makes passes.
+    fn keep(
+        &mut self,
+        part: Part,
+        pass: impl Fn(Settings) -> Result<Outcome, String> + Clone + Send + Sync + 'static,
+    ) {
+        let name = part.name;
+        let (settings, end) = (self.settings.subscribe(), self.end.clone());
+        self.spawn(name, keep(part, self.reports.clone(), settings, end, pass));
+    }
+
+    /// Starts a part; it must not end before the daemon does.
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        work: impl std::future::Future<Output = ()> + Send + 'static,
+    ) {
+        self.running.spawn(async move {
+            work.await;
+            name
+        });
+    }
+}
+
+fn write_cni_files(settings: &Settings) -> Result<Outcome, String> {
+    let networks = settings.networks.as_ref().ok_or(WAITING)?;
+    let dirs = settings.dirs();
+    let explained = |error: cniconf::CniConfError| error.explained();
+    let desired = cniconf::desired(&settings.config, &networks.local, &networks.base, &dirs)
+        .map_err(explained)?;
+    cniconf::ensure(&desired).map(Into::into).map_err(explained)
+}
+
+fn keep_network_up(settings: &Settings, pods: &Pods) -> Result<Outcome, String> {
+    let networks = settings.networks.as_ref().ok_or(WAITING)?;
+    let desired = Desired::new(&settings.config, &networks.local, &networks.base, &[])
+        .map_err(|error| with_causes(&error))?;
+    let links = pods.pod_links().into_iter();
+    let wanted = Wanted {
+        desired,
+        pods: Some(network::Pods {
+            links: links
+                .map(|link| network::PodLink {
+                    name: link.host_link,
+                    pod_mac: link.pod_mac,
+                    addresses: link.addresses,
+                })
+                .collect(),
+            ports: pods.host_ports(),
+        }),
+    };
+    network::pass(&network::Place::default(), &wanted).map_err(|error| with_causes(&error))
+}
+
+fn look_at_firewalls(settings: &Settings) -> Result<Outcome, String> {
+    let networks = settings.networks.as_ref().ok_or(WAITING)?;
+    let wanted = network::firewall::Settings {
+        networks: networks.local.clone(),
+        integrate: settings.config.firewall.integrate,
+    };
+    network::firewall::pass(&network::Place::default(), &wanted)
+        .map_err(|error| with_causes(&error))
+}
+
+async fn take_news(
+    mut news: mpsc::Receiver<News>,
+    pods: Arc<Pods>,
+    metrics: Arc<Metrics>,
+    settings: watch::Receiver<Settings>,
+    end: CancellationToken,
+) {
+    while let Some(Some(news)) = end.run_until_cancelled(news.recv()).await {
+        match news {
+            News::Event(event) => {
+                let has_labels = settings.borrow().config.monitoring.pod_labels;
+                socket::count(&metrics, &event, has_labels);
+                pods.told(*event).await;
+            }
+            News::Missed => pods.missed(),
+        }
+    }
+}
+
+async fn answer_all(
+    mut asked: mpsc::Receiver<Question>,
+    knowledge: Knowledge,
+    end: CancellationToken,
+) {
+    while let Some(Some(question)) = end.run_until_cancelled(asked.recv()).await {
+        let knowledge = knowledge.clone();
+        let answer = tokio::task::spawn_blocking(move || knowledge.answer(question.ask)).await;
+        // Whoever asked may be gone.
+        let _ = question
+            .reply
+            .send(answer.unwrap_or_else(|error| Err(error.to_string())));
+    }
+}
