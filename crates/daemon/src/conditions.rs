@@ -21,6 +21,22 @@ pub enum Condition {
     ConfigurationLoaded,
     /// It is known which addresses this node's pods get.
     PodCidrKnown,
+    /// Nothing has addresses that the mesh needs for itself.
+    AddressesApart,
+    /// This node is a member of the mesh.
+    MeshJoined,
+    /// The mesh's server answers, and we know its language.
+    HeadscaleReachable,
+    /// No other node has what this one has.
+    NetworksUnique,
+    /// Other nodes send packets for this node's pods here.
+    NetworksServed,
+    /// The mesh's policy lets pods reach pods.
+    PolicyAllowsPods,
+    /// No key that the mesh needs expires soon.
+    CredentialsLast,
+    /// This node's clock is the server's.
+    ClockRight,
     /// The CNI configuration is in its place.
     CniConfigWritten,
     /// Forwarding, rules, routes, gateways and nftables are as they should be.
@@ -37,9 +53,17 @@ pub enum Condition {
 
 impl Condition {
     /// All of them, in the order in which they come to hold.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 16] = [
         Self::ConfigurationLoaded,
         Self::PodCidrKnown,
+        Self::AddressesApart,
+        Self::MeshJoined,
+        Self::HeadscaleReachable,
+        Self::NetworksUnique,
+        Self::NetworksServed,
+        Self::PolicyAllowsPods,
+        Self::CredentialsLast,
+        Self::ClockRight,
         Self::CniConfigWritten,
         Self::NetworkReady,
         Self::ForwardingAllowed,
@@ -53,6 +77,14 @@ impl Condition {
         match self {
             Self::ConfigurationLoaded => "ConfigurationLoaded",
             Self::PodCidrKnown => "PodCIDRKnown",
+            Self::AddressesApart => "AddressesApart",
+            Self::MeshJoined => "MeshJoined",
+            Self::HeadscaleReachable => "HeadscaleReachable",
+            Self::NetworksUnique => "NetworksUnique",
+            Self::NetworksServed => "NetworksServed",
+            Self::PolicyAllowsPods => "PolicyAllowsPods",
+            Self::CredentialsLast => "CredentialsLast",
+            Self::ClockRight => "ClockRight",
             Self::CniConfigWritten => "CNIConfigWritten",
             Self::NetworkReady => "NetworkReady",
             Self::ForwardingAllowed => "ForwardingAllowed",
@@ -66,11 +98,21 @@ impl Condition {
     pub fn is_required(self) -> bool {
         match self {
             Self::PodCidrKnown
+            | Self::MeshJoined
+            | Self::NetworksServed
+            | Self::PolicyAllowsPods
             | Self::CniConfigWritten
             | Self::NetworkReady
             | Self::ForwardingAllowed
             | Self::SocketOpen => true,
-            Self::ConfigurationLoaded | Self::AddressesLeft | Self::OrphansCollected => false,
+            Self::ConfigurationLoaded
+            | Self::AddressesApart
+            | Self::HeadscaleReachable
+            | Self::NetworksUnique
+            | Self::CredentialsLast
+            | Self::ClockRight
+            | Self::AddressesLeft
+            | Self::OrphansCollected => false,
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod instance;
 pub mod keeper;
 pub mod lifecycle;
 pub mod logging;
+pub mod mesh;
 pub mod metrics;
 pub mod network;
 pub mod node_name;

@@ -13,6 +13,7 @@ use crate::answers::Knowledge;
 use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::keeper::{Outcome, Part, Reports, keep};
+use crate::mesh;
 use crate::metrics::Metrics;
 use crate::network::{self, Desired, Wanted};
 use crate::pods::{self, Pods};
@@ -106,6 +107,7 @@ impl Parts {
         let conditions = Arc::clone(&self.reports.conditions);
         let discovering = discovery::keep(self.settings.clone(), conditions, self.end.clone());
         self.spawn("discovery", discovering);
+        mesh::report_none(&self.reports.conditions);
         self.keep_cni_files(pods);
         self.keep_network(pods);
         self.keep_pods(pods);

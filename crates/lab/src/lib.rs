@@ -19,11 +19,13 @@
 //!
 //! Needs root, iproute2 and util-linux. It is for development only: nothing that ships links it.
 
+mod authority;
 mod call;
 mod capture;
 mod cnitool;
 mod files;
 pub mod frames;
+mod headscale;
 mod http;
 mod ignore;
 mod moments;
@@ -39,9 +41,11 @@ pub mod tools;
 mod traffic;
 mod wait;
 
+pub use authority::{Certified, certify};
 pub use call::{Call, Outcome};
 pub use capture::Capture;
 pub use cnitool::CniTool;
+pub use headscale::Headscale;
 pub use http::{Response, http_get};
 pub use ignore::Ignore;
 pub use moments::{Injection, Moment, Syscalls, Trace};

@@ -66,6 +66,34 @@ pub const CNI: GoModule = GoModule {
     packages: &["cnitool", "plugins/test/noop", "plugins/test/sleep"],
 };
 
+/// tailscaled, and its command line to compare with.
+pub const TAILSCALE: GoModule = GoModule {
+    name: "tailscale",
+    path: "tailscale.com",
+    version: "v1.102.5",
+    packages: &["cmd/tailscale", "cmd/tailscaled"],
+};
+
+/// The server that nodes join: the newest that we know.
+pub const HEADSCALE: GoModule = headscale("v0.29.3");
+
+/// Every generation of the server's API that we speak, newest first.
+pub const HEADSCALES: &[GoModule] = &[
+    HEADSCALE,
+    headscale("v0.28.0"),
+    headscale("v0.27.1"),
+    headscale("v0.26.1"),
+];
+
+const fn headscale(version: &'static str) -> GoModule {
+    GoModule {
+        name: "headscale",
+        path: "github.com/juanfont/headscale",
+        version,
+        packages: &["cmd/headscale"],
+    }
+}
+
 /// Every Go module that `make tools` builds.
 pub const GO_MODULES: &[GoModule] = &[CNI, CNI_PLUGINS];
 
@@ -135,6 +163,15 @@ impl GoModule {
         let dir = self.bin_dir();
         let lacks = |package: &&&str| !dir.join(program_name(package)).is_file();
         self.packages.iter().filter(lacks).copied().collect()
+    }
+
+    /// One of its programs.
+    ///
+    /// # Panics
+    ///
+    /// If one is missing.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.installed().join(name)
     }
 
     fn installed(&self) -> PathBuf {

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::values::{Networks, PerNode, Span};
 
-pub use mesh::{Dns, Headscale, MagicDns, Tailscale};
+pub use mesh::{Dns, Headscale, MagicDns, MeshMode, MeshNamespace, Tailscale, TuneLinks};
 
 /// The configuration of headcni-daemon. Every key has a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -3,18 +3,72 @@
 use std::net::IpAddr;
 
 use axum::http::Uri;
+use cni::IfName;
 
 use crate::config::path::KeyPath;
 use crate::config::problem::Problem;
-use crate::config::schema::{Config, MagicDns};
+use crate::config::schema::{Config, MagicDns, MeshMode};
 
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(trouble) = config.headscale.url.as_deref().and_then(bad_url) {
         problems.push(Problem::new("headscale.url", trouble));
     }
+    problems.extend(member(config));
     problems.extend(names(&config.dns.magic_dns));
     problems
+}
+
+fn member(config: &Config) -> Vec<Problem> {
+    let tailscale = &config.tailscale;
+    let mut problems = Vec::new();
+    let mut refuse = |key: &str, text: String| problems.push(Problem::new(key, text));
+    if tailscale.mode == MeshMode::Daemon && config.headscale.url.is_none() {
+        let text = "our tailscaled has no server to join: set headscale.url, or mode to off";
+        refuse("tailscale.mode", text.to_owned());
+    }
+    let interface = &tailscale.interface;
+    if IfName::new(interface).is_err() {
+        let text = "not an interface's name: up to 15 bytes without \"/\", \":\" and blanks, as \
+                    headcni01";
+        refuse("tailscale.interface", text.to_owned());
+    } else if interface == "lo" || *interface == config.cni.bridge.name {
+        let text = format!("{interface} is another interface: take a name of its own");
+        refuse("tailscale.interface", text);
+    }
+    let program = tailscale.program.as_os_str().as_encoded_bytes();
+    let is_name = !program.contains(&b'/');
+    if program.is_empty() || !(is_name || tailscale.program.is_absolute()) {
+        let text = "write the whole path of the program, or its name alone, as tailscaled";
+        refuse("tailscale.program", text.to_owned());
+    }
+    let hostname = tailscale.hostname.as_deref();
+    if hostname.is_some_and(|name| name.contains(['.', '_']) || !is_domain(name)) {
+        let text = "not a node's name: up to 63 letters, digits and \"-\", as node-1";
+        refuse("tailscale.hostname", text.to_owned());
+    }
+    if tailscale.tags.is_empty() {
+        let text =
+            "without a tag no member of the mesh is known for a node: say one, as tag:k8s-node";
+        refuse("tailscale.tags", text.to_owned());
+    }
+    for (index, tag) in tailscale.tags.iter().enumerate() {
+        if !is_tag(tag) {
+            let key = KeyPath::from("tailscale.tags");
+            let text =
+                "not a tag: \"tag:\", a letter, then letters, digits and \"-\", as tag:k8s-node";
+            problems.push(Problem::new(key.clone(), text).look_at(key.item(index)));
+        }
+    }
+    problems
+}
+
+/// As Tailscale has them: <https://tailscale.com/kb/1068/tags>.
+fn is_tag(tag: &str) -> bool {
+    tag.strip_prefix("tag:").is_some_and(|name| {
+        let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_inner)
+    })
 }
 
 /// What is wrong with the server's address.

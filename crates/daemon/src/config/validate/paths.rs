@@ -25,6 +25,10 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
         ),
         ("headscale.caFile", config.headscale.ca_file.as_deref()),
         ("tailscale.socket", Some(config.tailscale.socket.as_path())),
+        (
+            "tailscale.stateDir",
+            Some(config.tailscale.state_dir.as_path()),
+        ),
     ];
     let given = paths
         .into_iter()

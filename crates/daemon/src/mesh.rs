@@ -1,0 +1,36 @@
+//! This node's place in the mesh: who it is there, which networks lead to it, and which lead to
+//! others.
+//!
+//! [`plan`] says what has to be done, [`remotes`] whose word counts, [`apart`] which addresses must
+//! not be used by anybody else; all of them are pure.
+
+pub mod apart;
+pub mod plan;
+pub mod remotes;
+mod way;
+
+use crate::conditions::{Condition, Conditions};
+
+pub use way::Way;
+
+/// What is told about the mesh.
+pub const CONDITIONS: [Condition; 8] = [
+    Condition::AddressesApart,
+    Condition::MeshJoined,
+    Condition::HeadscaleReachable,
+    Condition::NetworksUnique,
+    Condition::NetworksServed,
+    Condition::PolicyAllowsPods,
+    Condition::CredentialsLast,
+    Condition::ClockRight,
+];
+
+/// Says that there is no mesh, which is no fault.
+pub fn report_none(conditions: &Conditions) {
+    for condition in CONDITIONS {
+        conditions.holds(
+            condition,
+            "there is no mesh: headscale.url is not set, or tailscale.mode is off",
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! What has to be done for this node to be a member of the mesh that serves its pods. Nothing is
+//! touched here.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use super::remotes::overlap;
+
+/// How this node's member is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What holds for our own tailscaled only; the host's keeps its own.
+    pub own: Option<Own>,
+    /// The networks that lead to this node.
+    pub routes: Vec<IpNet>,
+    /// Those that were ours and are not any more.
+    pub former: Vec<IpNet>,
+}
+
+/// What our own tailscaled is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The server that it joins.
+    pub server: String,
+    /// Its name in the mesh.
+    pub hostname: String,
+}
+
+/// How it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// How far it has come.
+    pub login: Login,
+    /// What was set.
+    pub prefs: Prefs,
+    /// The networks that other members send to it for, by its own word.
+    pub serving: Vec<IpNet>,
+    /// What the server says.
+    pub server: ServerView,
+}
+
+/// How far a tailscaled has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// It has to log in, for the first time or again.
+    Needed,
+    /// An administrator has to let it in.
+    Awaited,
+    /// It was told to stop.
+    Stopped,
+    /// It is on its way.
+    Starting,
+    /// It is a member.
+    Running,
+}
+
+/// What a tailscaled was told, as far as it is our business.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefs {
+    /// The server that it joins.
+    pub server: String,
+    /// Its name in the mesh.
+    pub hostname: String,
+    /// The networks that it advertises.
+    pub advertised: Vec<IpNet>,
+    /// Whether it sends packets to the networks of others.
+    pub accepts_routes: bool,
+    /// Whether packets keep their source.
+    pub keeps_source: bool,
+    /// Whether packets pass that belong to no connection it knows of.
+    pub passes_stateless: bool,
+    /// Whether it takes the host's DNS over.
+    pub takes_dns: bool,
+}
+
+/// What the server says about us and others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerView {
+    /// It was not asked: there is no key to ask with, or it does not answer.
+    Unknown,
+    /// Its list of members.
+    Listed {
+        /// This node, if it is in the list.
+        own: Option<OwnNode>,
+        /// All others that have or want networks.
+        others: Vec<OtherNode>,
+    },
+}
+
+/// This node in the server's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnNode {
+    /// Its number there.
+    pub id: u64,
+    /// The networks that somebody approved.
+    pub approved: Vec<IpNet>,
+    /// Those that other members are told of.
+    pub serving: Vec<IpNet>,
+}
+
+/// Another member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherNode {
+    /// Its number there.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Whether it is what this node was before it was made anew: of the same name, with our tag,
+    /// and gone.
+    pub is_former_self: bool,
+    /// The networks that it advertises, or that were approved for it.
+    pub routes: Vec<IpNet>,
+}
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Delete at the server what this node was before.
+    Forget {
+        /// The former node's number.
+        node: u64,
+    },
+    /// Log in, with a key.
+    Join(Why),
+    /// Tell tailscaled otherwise.
+    Set(Edit),
+    /// Approve networks at the server: this is the whole list.
+    Approve {
+        /// The node's number.
+        node: u64,
+        /// All its networks.
+        routes: Vec<IpNet>,
+    },
+}
+
+/// Why a login is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is logged out, or its key has expired.
+    LoggedOut,
+    /// The server has forgotten the node.
+    Forgotten,
+    /// It is a member of another server's mesh.
+    OtherServer,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LoggedOut => "it is logged out",
+            Self::Forgotten => "the server does not know this node any more",
+            Self::OtherServer => "it is a member of another server's mesh",
+        })
+    }
+}
+
+/// What tailscaled is told; what is none stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// To run though it was stopped.
+    pub run: bool,
+    /// Its name.
+    pub hostname: Option<String>,
+    /// The networks that it advertises.
+    pub advertised: Option<Vec<IpNet>>,
+    /// To send packets to the networks of others.
+    pub accept_routes: bool,
+    /// To keep the source of packets.
+    pub keep_source: bool,
+    /// To let packets pass that belong to no connection it knows of.
+    pub pass_stateless: bool,
+    /// To leave the host's DNS alone.
+    pub leave_dns: bool,
+}
+
+/// Another member that has, or wants, what is ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Our network.
+    pub ours: IpNet,
+    /// The other's.
+    pub theirs: IpNet,
+    /// The other.
+    pub node: String,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ours, theirs, node } = self;
+        if ours == theirs {
+            write!(f, "{node} has {theirs}, too")
+        } else {
+            write!(f, "{node} has {theirs}, which overlaps this node's {ours}")
+        }
+    }
+}
+
+/// Who else has or wants our networks. A host route of another node inside its own network is no
+/// conflict with ours, and one inside ours is.
+pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
+    let ServerView::Listed { others, .. } = &seen.server else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for other in others.iter().filter(|other| !other.is_former_self) {
+        for theirs in &other.routes {
+            // An exit node offers the whole world, and takes nothing from anybody.
+            if theirs.prefix_len() == 0 {
+                continue;
+            }
+            let ours = wanted.routes.iter().find(|ours| overlap(ours, theirs));
+            found.extend(ours.map(|ours| Conflict {
+                ours: *ours,
+                theirs: *theirs,
+                node: other.name.clone(),
+            }));
+        }
+    }
+    found
+}
+
+/// The networks that may be advertised: one that somebody else has is not, unless it leads here
+/// already. Two nodes with one network make the server send all packets to one of them.
+pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
+    let conflicts = conflicts(wanted, seen);
+    let is_free = |route: &&IpNet| {
+        serves(seen, route) || !conflicts.iter().any(|conflict| conflict.ours == **route)
+    };
+    wanted.routes.iter().filter(is_free).copied().collect()
+}
+
+/// Whether packets to this network are sent here.
+pub fn serves(seen: &Seen, route: &IpNet) -> bool {
+    let by_server = match &seen.server {
+        ServerView::Unknown => true,
+        ServerView::Listed { own, .. } => {
+            let own = own.as_ref();
+            own.is_some_and(|own| own.serving.contains(route))
+        }
+    };
+    by_server && seen.login == Login::Running && seen.serving.contains(route)
+}
+
+/// What has to be done, in this order.
+pub fn plan(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
+    if let Some(own) = &wanted.own
+        && let Some(why) = needs_login(own, seen)
+    {
+        return vec![Step::Join(why)];
+    }
+    let mut steps = former_selves(wanted, seen);
+    let routes = allowed(wanted, seen);
+    let edit = edit(wanted, seen, &routes);
+    if edit != Edit::default() {
+        steps.push(Step::Set(edit));
+    }
+    if let ServerView::Listed { own: Some(own), .. } = &seen.server
+        && seen.login == Login::Running
+    {
+        let target = merged(&own.approved, wanted, &routes);
+        if !same(&own.approved, &target) {
+            steps.push(Step::Approve {
+                node: own.id,
+                routes: target,
+            });
+        }
+    }
+    steps
+}
+
+/// Whoever has our networks still and was this node.
+fn former_selves(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
+    let ServerView::Listed { others, .. } = &seen.server else {
+        return Vec::new();
+    };
+    let has_ours = |other: &&OtherNode| {
+        let mut theirs = other.routes.iter();
+        theirs.any(|theirs| wanted.routes.contains(theirs))
+    };
+    let former = others.iter().filter(|other| other.is_former_self);
+    former
+        .filter(has_ours)
+        .map(|other| Step::Forget { node: other.id })
+        .collect()
+}
+
+fn needs_login(own: &Own, seen: &Seen) -> Option<Why> {
+    match (seen.login, &seen.server) {
+        (Login::Needed, _) => Some(Why::LoggedOut),
+        (Login::Running | Login::Stopped, _) if seen.prefs.server != own.server => {
+            Some(Why::OtherServer)
+        }
+        (Login::Running, ServerView::Listed { own: None, .. }) => Some(Why::Forgotten),
+        _ => None,
+    }
+}
+
+fn edit(wanted: &Wanted, seen: &Seen, routes: &[IpNet]) -> Edit {
+    let prefs = &seen.prefs;
+    // Whoever is logged out has nothing set, and gets all of it with the login.
+    if matches!(seen.login, Login::Needed | Login::Awaited) {
+        return Edit::default();
+    }
+    let own = wanted.own.as_ref();
+    let advertised = merged(&prefs.advertised, wanted, routes);
+    Edit {
+        run: own.is_some() && seen.login == Login::Stopped,
+        hostname: own
+            .filter(|own| own.hostname != prefs.hostname)
+            .map(|own| own.hostname.clone()),
+        advertised: (!same(&prefs.advertised, &advertised)).then_some(advertised),
+        accept_routes: !prefs.accepts_routes,
+        keep_source: !prefs.keeps_source,
+        pass_stateless: !prefs.passes_stateless,
+        leave_dns: own.is_some() && prefs.takes_dns,
+    }
+}
+
+/// A list of networks with ours in it, and without those that were ours. Others stay: they are
+/// the user's.
+fn merged(present: &[IpNet], wanted: &Wanted, routes: &[IpNet]) -> Vec<IpNet> {
+    let is_ours = |route: &IpNet| wanted.former.contains(route) || wanted.routes.contains(route);
+    let mut merged: Vec<IpNet> = present.iter().filter(|r| !is_ours(r)).copied().collect();
+    merged.extend(routes);
+    merged.sort();
+    merged.dedup();
+    merged
+}
+
+fn same(one: &[IpNet], other: &[IpNet]) -> bool {
+    let has_all = |all: &[IpNet], some: &[IpNet]| some.iter().all(|route| all.contains(route));
+    has_all(one, other) && has_all(other, one)
+}
+
+#[cfg(test)]
+mod tests;

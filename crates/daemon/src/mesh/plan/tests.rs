@@ -1,0 +1,256 @@
+use super::*;
+
+const SERVER: &str = "https://10.99.0.1:8443";
+
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn wanted() -> Wanted {
+    Wanted {
+        own: Some(Own {
+            server: SERVER.to_owned(),
+            hostname: "n1".to_owned(),
+        }),
+        routes: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
+        former: Vec::new(),
+    }
+}
+
+fn own(approved: &[&str]) -> OwnNode {
+    OwnNode {
+        id: 7,
+        approved: nets(approved),
+        serving: nets(approved),
+    }
+}
+
+fn listed(own: Option<OwnNode>, others: &[(&str, &[&str])]) -> ServerView {
+    ServerView::Listed {
+        own,
+        others: others
+            .iter()
+            .map(|(name, routes)| OtherNode {
+                id: 8,
+                name: (*name).to_owned(),
+                is_former_self: false,
+                routes: nets(routes),
+            })
+            .collect(),
+    }
+}
+
+/// All is well.
+fn seen() -> Seen {
+    Seen {
+        login: Login::Running,
+        prefs: Prefs {
+            server: SERVER.to_owned(),
+            hostname: "n1".to_owned(),
+            advertised: nets(&["fd00:244:0:1::/64", "10.244.1.0/24"]),
+            accepts_routes: true,
+            keeps_source: true,
+            passes_stateless: true,
+            takes_dns: false,
+        },
+        serving: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
+        server: listed(Some(own(&["10.244.1.0/24", "fd00:244:0:1::/64"])), &[]),
+    }
+}
+
+#[test]
+fn what_is_as_it_should_be_is_left_alone() {
+    assert_eq!(plan(&wanted(), &seen()), []);
+    let unknown = Seen {
+        server: ServerView::Unknown,
+        ..seen()
+    };
+    assert_eq!(plan(&wanted(), &unknown), []);
+}
+
+#[test]
+fn a_login_comes_before_everything_else() {
+    let mut out = seen();
+    out.login = Login::Needed;
+    out.prefs = Prefs::default();
+    assert_eq!(plan(&wanted(), &out), [Step::Join(Why::LoggedOut)]);
+
+    let mut forgotten = seen();
+    forgotten.server = listed(None, &[]);
+    assert_eq!(plan(&wanted(), &forgotten), [Step::Join(Why::Forgotten)]);
+
+    let mut elsewhere = seen();
+    elsewhere.prefs.server = "https://10.99.0.2:8443".to_owned();
+    assert_eq!(plan(&wanted(), &elsewhere), [Step::Join(Why::OtherServer)]);
+}
+
+#[test]
+fn the_hosts_tailscaled_is_never_logged_in_by_us() {
+    let wanted = Wanted {
+        own: None,
+        ..wanted()
+    };
+    let mut out = seen();
+    out.login = Login::Needed;
+    assert_eq!(plan(&wanted, &out), []);
+    let mut forgotten = seen();
+    forgotten.server = listed(None, &[]);
+    forgotten.prefs.server = "https://elsewhere".to_owned();
+    assert_eq!(plan(&wanted, &forgotten), []);
+}
+
+#[test]
+fn a_new_member_advertises_and_is_approved() {
+    let mut new = seen();
+    new.prefs.advertised.clear();
+    new.prefs.hostname = "other".to_owned();
+    new.prefs.takes_dns = true;
+    new.serving.clear();
+    new.server = listed(Some(own(&[])), &[]);
+    let routes = nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]);
+    assert_eq!(
+        plan(&wanted(), &new),
+        [
+            Step::Set(Edit {
+                hostname: Some("n1".to_owned()),
+                advertised: Some(routes.clone()),
+                leave_dns: true,
+                ..Edit::default()
+            }),
+            Step::Approve { node: 7, routes },
+        ]
+    );
+}
+
+#[test]
+fn what_the_user_advertises_stays() {
+    let wanted = Wanted {
+        own: None,
+        former: nets(&["10.244.9.0/24"]),
+        ..wanted()
+    };
+    let mut host = seen();
+    host.prefs.advertised = nets(&["192.168.7.0/24", "10.244.9.0/24"]);
+    host.prefs.hostname = "the-users".to_owned();
+    host.prefs.takes_dns = true;
+    host.prefs.keeps_source = false;
+    host.server = listed(Some(own(&["192.168.7.0/24", "10.244.9.0/24"])), &[]);
+    let routes = nets(&["10.244.1.0/24", "192.168.7.0/24", "fd00:244:0:1::/64"]);
+    assert_eq!(
+        plan(&wanted, &host),
+        [
+            Step::Set(Edit {
+                advertised: Some(routes.clone()),
+                keep_source: true,
+                ..Edit::default()
+            }),
+            Step::Approve { node: 7, routes },
+        ]
+    );
+}
+
+#[test]
+fn a_network_that_another_node_has_is_not_advertised() {
+    let mut new = seen();
+    new.prefs.advertised.clear();
+    new.serving.clear();
+    new.server = listed(Some(own(&[])), &[("n2", &["10.244.1.0/24", "0.0.0.0/0"])]);
+    assert_eq!(
+        conflicts(&wanted(), &new)[0].to_string(),
+        "n2 has 10.244.1.0/24, too"
+    );
+    let routes = nets(&["fd00:244:0:1::/64"]);
+    assert_eq!(
+        plan(&wanted(), &new),
+        [
+            Step::Set(Edit {
+                advertised: Some(routes.clone()),
+                ..Edit::default()
+            }),
+            Step::Approve { node: 7, routes },
+        ]
+    );
+}
+
+#[test]
+fn what_this_node_was_before_is_deleted_and_in_nobodys_way() {
+    let mut new = seen();
+    let former = OtherNode {
+        id: 3,
+        name: "n1".to_owned(),
+        is_former_self: true,
+        routes: nets(&["10.244.1.0/24"]),
+    };
+    new.server = ServerView::Listed {
+        own: Some(own(&["10.244.1.0/24", "fd00:244:0:1::/64"])),
+        others: vec![former],
+    };
+    assert_eq!(conflicts(&wanted(), &new), []);
+    assert_eq!(plan(&wanted(), &new), [Step::Forget { node: 3 }]);
+}
+
+#[test]
+fn who_is_served_stays_when_another_comes() {
+    let mut contested = seen();
+    let approved = ["10.244.1.0/24", "fd00:244:0:1::/64"];
+    contested.server = listed(Some(own(&approved)), &[("n2", &["10.244.1.0/25"])]);
+    assert_eq!(plan(&wanted(), &contested), []);
+    assert_eq!(
+        conflicts(&wanted(), &contested)[0].to_string(),
+        "n2 has 10.244.1.0/25, which overlaps this node's 10.244.1.0/24"
+    );
+}
+
+#[test]
+fn who_came_second_withdraws() {
+    let mut second = seen();
+    second.serving.clear();
+    let own = OwnNode {
+        serving: Vec::new(),
+        ..own(&["10.244.1.0/24", "fd00:244:0:1::/64"])
+    };
+    second.server = listed(Some(own), &[("n2", &["10.244.1.0/24"])]);
+    let routes = nets(&["fd00:244:0:1::/64"]);
+    assert_eq!(
+        plan(&wanted(), &second),
+        [
+            Step::Set(Edit {
+                advertised: Some(routes.clone()),
+                ..Edit::default()
+            }),
+            Step::Approve { node: 7, routes },
+        ]
+    );
+}
+
+#[test]
+fn a_stopped_one_of_ours_is_told_to_run() {
+    let mut stopped = seen();
+    stopped.login = Login::Stopped;
+    let run = Step::Set(Edit {
+        run: true,
+        ..Edit::default()
+    });
+    assert_eq!(plan(&wanted(), &stopped), [run]);
+    let hosts = Wanted {
+        own: None,
+        ..wanted()
+    };
+    assert_eq!(plan(&hosts, &stopped), []);
+}
+
+#[test]
+fn served_is_what_both_sides_say() {
+    let route = nets(&["10.244.1.0/24"])[0];
+    assert!(serves(&seen(), &route));
+    let mut alone = seen();
+    alone.server = ServerView::Unknown;
+    assert!(serves(&alone, &route));
+    alone.serving.clear();
+    assert!(!serves(&alone, &route));
+    let mut other = seen();
+    other.server = listed(Some(own(&[])), &[]);
+    assert!(!serves(&other, &route));
+    other.server = listed(None, &[]);
+    assert!(!serves(&other, &route));
+}

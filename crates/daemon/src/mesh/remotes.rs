@@ -1,0 +1,280 @@
+//! Which networks of other members of the mesh are pods'. A member says what it likes: its word
+//! counts only for networks that could be a node's, and never against this node or one that was
+//! there before it.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+/// What another member of the mesh serves, as it was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The member's name.
+    pub node: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// The networks that packets are sent to it for.
+    pub served: Vec<IpNet>,
+}
+
+/// By what claims are judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// The tag that every node has.
+    pub tag: String,
+    /// The cluster's networks for pods.
+    pub base: Vec<IpNet>,
+    /// This node's.
+    pub local: Vec<IpNet>,
+}
+
+/// A network that leads to another node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Remote {
+    /// The network.
+    pub network: IpNet,
+    /// The node's name.
+    pub node: String,
+}
+
+/// A claim that doesn't count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The network.
+    pub network: IpNet,
+    /// Who claims it.
+    pub node: String,
+    /// Why it doesn't count.
+    pub reason: Reason,
+}
+
+/// Why a claim doesn't count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It overlaps this node's own network.
+    Ours(IpNet),
+    /// It is all of the cluster's, or more.
+    WholeCluster(IpNet),
+    /// It is part of what another node has.
+    Within(Remote),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { network, node, .. } = self;
+        write!(f, "{node} claims {network}, ")?;
+        match &self.reason {
+            Reason::Ours(ours) => write!(f, "which overlaps this node's {ours}"),
+            Reason::WholeCluster(base) => write!(f, "which is all of {base}"),
+            Reason::Within(other) => {
+                write!(f, "which is part of {}'s {}", other.node, other.network)
+            }
+        }
+    }
+}
+
+/// What was made of all claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Networks that lead to other nodes, sorted.
+    pub remotes: Vec<Remote>,
+    /// Claims of nodes that don't count.
+    pub refusals: Vec<Refusal>,
+}
+
+/// Judges what other members say. What is no pod's network at all, because it is outside the
+/// cluster's or because who says it is no node, is somebody else's business and left out.
+pub fn judge(claims: &[Claim], trust: &Trust) -> Judgement {
+    let mut found: Vec<Remote> = claims
+        .iter()
+        .filter(|claim| claim.tags.contains(&trust.tag))
+        .flat_map(|claim| {
+            claim.served.iter().map(|network| Remote {
+                network: network.trunc(),
+                node: claim.node.clone(),
+            })
+        })
+        .collect();
+    // The larger network is judged first: a smaller one in it is another's.
+    found.sort_by_key(|remote| (remote.network.prefix_len(), remote.clone()));
+    found.dedup();
+    let mut judgement = Judgement::default();
+    for remote in found {
+        match verdict(&remote, &judgement.remotes, trust) {
+            Verdict::Counts => judgement.remotes.push(remote),
+            Verdict::Foreign => {}
+            Verdict::Refused(reason) => judgement.refusals.push(Refusal {
+                network: remote.network,
+                node: remote.node,
+                reason,
+            }),
+        }
+    }
+    judgement.remotes.sort();
+    judgement
+}
+
+enum Verdict {
+    Counts,
+    Foreign,
+    Refused(Reason),
+}
+
+fn verdict(remote: &Remote, accepted: &[Remote], trust: &Trust) -> Verdict {
+    let network = remote.network;
+    if let Some(ours) = trust.local.iter().find(|local| overlap(local, &network)) {
+        return Verdict::Refused(Reason::Ours(*ours));
+    }
+    if let Some(base) = trust.base.iter().find(|base| network.contains(*base)) {
+        return Verdict::Refused(Reason::WholeCluster(*base));
+    }
+    if !trust.base.iter().any(|base| base.contains(&network)) {
+        return Verdict::Foreign;
+    }
+    let is_anothers =
+        |other: &&Remote| other.node != remote.node && overlap(&other.network, &network);
+    match accepted.iter().find(is_anothers) {
+        Some(other) => Verdict::Refused(Reason::Within(other.clone())),
+        None => Verdict::Counts,
+    }
+}
+
+/// Whether two networks have an address in common: then one is part of the other.
+pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const TAG: &str = "tag:k8s-node";
+
+    fn net(text: &str) -> IpNet {
+        text.parse().unwrap()
+    }
+
+    fn claim(node: &str, tag: &str, served: &[&str]) -> Claim {
+        Claim {
+            node: node.to_owned(),
+            tags: vec!["tag:other".to_owned(), tag.to_owned()],
+            served: served.iter().copied().map(net).collect(),
+        }
+    }
+
+    fn trust() -> Trust {
+        Trust {
+            tag: TAG.to_owned(),
+            base: vec![net("10.244.0.0/16"), net("fd00:244::/48")],
+            local: vec![net("10.244.1.0/24"), net("fd00:244:0:1::/64")],
+        }
+    }
+
+    fn accepted(claims: &[Claim]) -> Vec<(String, String)> {
+        let remotes = judge(claims, &trust()).remotes.into_iter();
+        remotes
+            .map(|remote| (remote.network.to_string(), remote.node))
+            .collect()
+    }
+
+    #[test]
+    fn nodes_of_the_cluster_count() {
+        let claims = [
+            claim("b", TAG, &["10.244.2.0/24", "fd00:244:0:2::/64"]),
+            claim("c", TAG, &["10.244.3.0/24", "192.168.7.0/24", "0.0.0.0/0"]),
+        ];
+        let judged = judge(&claims, &trust());
+        let networks: Vec<String> = judged
+            .remotes
+            .iter()
+            .map(|r| r.network.to_string())
+            .collect();
+        assert_eq!(
+            networks,
+            ["10.244.2.0/24", "10.244.3.0/24", "fd00:244:0:2::/64"]
+        );
+    }
+
+    #[test]
+    fn who_has_not_the_tag_is_no_node() {
+        let claims = [claim("laptop", "tag:laptop", &["10.244.2.0/24"])];
+        assert_eq!(judge(&claims, &trust()), Judgement::default());
+    }
+
+    #[rstest]
+    #[case(
+        "10.244.1.0/24",
+        "b claims 10.244.1.0/24, which overlaps this node's 10.244.1.0/24"
+    )]
+    #[case(
+        "10.244.1.7/32",
+        "b claims 10.244.1.7/32, which overlaps this node's 10.244.1.0/24"
+    )]
+    #[case(
+        "10.244.0.0/20",
+        "b claims 10.244.0.0/20, which overlaps this node's 10.244.1.0/24"
+    )]
+    #[case(
+        "fd00:244::/48",
+        "b claims fd00:244::/48, which overlaps this node's fd00:244:0:1::/64"
+    )]
+    fn nobody_gets_what_is_ours(#[case] network: &str, #[case] words: &str) {
+        let judged = judge(&[claim("b", TAG, &[network])], &trust());
+        assert_eq!(judged.remotes, []);
+        assert_eq!(judged.refusals[0].to_string(), words);
+    }
+
+    #[test]
+    fn a_whole_cluster_is_nobodys() {
+        let elsewhere = Trust {
+            local: vec![net("fd00:244:0:1::/64")],
+            ..trust()
+        };
+        for network in ["10.244.0.0/16", "10.0.0.0/8"] {
+            let judged = judge(&[claim("b", TAG, &[network])], &elsewhere);
+            let words = format!("b claims {network}, which is all of 10.244.0.0/16");
+            assert_eq!(judged.refusals[0].to_string(), words);
+            assert_eq!(judged.remotes, []);
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_nodes_network_can_t_be_taken() {
+        let claims = [
+            claim("thief", TAG, &["10.244.2.9/32", "10.244.2.0/25"]),
+            claim("b", TAG, &["10.244.2.0/24"]),
+        ];
+        let judged = judge(&claims, &trust());
+        assert_eq!(
+            accepted(&claims),
+            [("10.244.2.0/24".to_owned(), "b".to_owned())]
+        );
+        assert_eq!(judged.refusals.len(), 2);
+        assert_eq!(
+            judged.refusals[0].to_string(),
+            "thief claims 10.244.2.0/25, which is part of b's 10.244.2.0/24"
+        );
+    }
+
+    #[test]
+    fn a_node_may_have_addresses_of_pods_beside_its_network() {
+        let claims = [claim(
+            "b",
+            TAG,
+            &["10.244.2.0/24", "10.244.2.9/32", "10.244.200.9/32"],
+        )];
+        assert_eq!(accepted(&claims).len(), 3);
+    }
+
+    #[test]
+    fn nobody_counts_while_the_clusters_networks_are_not_known() {
+        let unknown = Trust {
+            base: Vec::new(),
+            ..trust()
+        };
+        let judged = judge(&[claim("b", TAG, &["10.244.2.0/24"])], &unknown);
+        assert_eq!(judged, Judgement::default());
+    }
+}

@@ -1,0 +1,193 @@
+//! A real Headscale in a node, with an embedded relay and certificates of the lab's own.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::authority::{self, Certified};
+use crate::netns::Netns;
+use crate::node::Node;
+use crate::process::{self, Running};
+use crate::tools::GoModule;
+use crate::wait::eventually;
+
+const PORT: u16 = 8443;
+/// It reads its database and makes its keys first.
+const START: Duration = Duration::from_secs(30);
+
+/// A server. It ends with this, and its files with it.
+#[derive(Debug)]
+pub struct Headscale<'a> {
+    node: &'a Node,
+    program: PathBuf,
+    address: IpAddr,
+    files: TempDir,
+    certified: Certified,
+    running: Option<Running>,
+}
+
+impl<'a> Headscale<'a> {
+    /// Starts one of this version, listening on an address that the node has.
+    pub fn start(node: &'a Node, version: &GoModule, address: IpAddr) -> Result<Self> {
+        let files = TempDir::new().context("make a directory for headscale")?;
+        let certified = authority::certify(address, files.path())?;
+        let mut server = Self {
+            node,
+            program: version.program("headscale"),
+            address,
+            files,
+            certified,
+            running: None,
+        };
+        let config = config(server.files.path(), address, &server.certified);
+        fs::write(server.config(), config).context("write headscale's configuration")?;
+        server.resume()?;
+        Ok(server)
+    }
+
+    /// The address for clients, with no name in it: tailscaled asks strangers about names.
+    pub fn url(&self) -> String {
+        url(self.address)
+    }
+
+    /// The certificate that clients have to trust.
+    pub fn ca_file(&self) -> &Path {
+        &self.certified.ca
+    }
+
+    /// Starts it again with what it knew.
+    pub fn resume(&mut self) -> Result<()> {
+        // [`Running`] keeps what a program says in memory, and this one has much to say.
+        let mut command = self.node.command("sh");
+        command
+            .args(["-c", "exec \"$@\" >>\"$0\" 2>&1"])
+            .arg(self.log_file())
+            .arg(&self.program)
+            .arg("-c")
+            .arg(self.config())
+            .arg("serve");
+        self.running = Some(Running::spawn(&mut command, b"")?);
+        eventually(START, "headscale answers", || {
+            self.cli(["users", "list", "-o", "json"]).ok()
+        })
+        .with_context(|| self.log())?;
+        Ok(())
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) -> Result<()> {
+        if let Some(running) = self.running.take() {
+            running.kill_group();
+            running.wait(process::DEADLINE)?;
+        }
+        Ok(())
+    }
+
+    /// Runs its own command line, which talks to it by a socket that needs no key.
+    pub fn cli<'s>(&self, args: impl IntoIterator<Item = &'s str>) -> Result<Value> {
+        let mut command = self.command();
+        command.args(args);
+        let text = process::run(&mut command)?.stdout;
+        match text.trim() {
+            "" => Ok(Value::Null),
+            text => Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into())),
+        }
+    }
+
+    /// A new API key that is valid for a day.
+    pub fn api_key(&self) -> Result<String> {
+        match self.cli(["apikeys", "create", "-e", "24h"])? {
+            Value::String(key) => Ok(key),
+            other => bail!("headscale made a strange API key: {other}"),
+        }
+    }
+
+    /// Sets who may reach what.
+    pub fn set_policy(&self, policy: &Value) -> Result<()> {
+        let path = self.files.path().join("policy.json");
+        fs::write(&path, policy.to_string()).context("write a policy")?;
+        let mut command = self.command();
+        command.args(["policy", "set", "-f"]).arg(&path);
+        process::run(&mut command)?;
+        Ok(())
+    }
+
+    /// What it said, for a test that fails.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.node.command(&self.program);
+        command.arg("-c").arg(self.config());
+        command
+    }
+
+    fn config(&self) -> PathBuf {
+        self.files.path().join("config.yaml")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.files.path().join("log")
+    }
+}
+
+fn url(address: IpAddr) -> String {
+    format!("https://{}", SocketAddr::new(address, PORT))
+}
+
+/// Calls nobody, and has its relay within.
+fn config(dir: &Path, address: IpAddr, certified: &Certified) -> String {
+    let dir = dir.display();
+    let url = url(address);
+    let (certificate, key) = (certified.certificate.display(), certified.key.display());
+    let family = match address {
+        IpAddr::V4(_) => "ipv4",
+        IpAddr::V6(_) => "ipv6",
+    };
+    format!(
+        r#"server_url: {url}
+listen_addr: "[::]:{PORT}"
+metrics_listen_addr: 127.0.0.1:9090
+grpc_listen_addr: 127.0.0.1:50443
+grpc_allow_insecure: false
+tls_cert_path: {certificate}
+tls_key_path: {key}
+noise: {{ private_key_path: {dir}/noise.key }}
+prefixes: {{ v4: 100.64.0.0/10, v6: fd7a:115c:a1e0::/48, allocation: sequential }}
+derp:
+  server:
+    enabled: true
+    region_id: 999
+    region_code: lab
+    region_name: lab
+    verify_clients: true
+    stun_listen_addr: "[::]:3478"
+    private_key_path: {dir}/derp.key
+    automatically_add_embedded_derp_region: true
+    {family}: {address}
+  urls: []
+  paths: []
+  auto_update_enabled: false
+disable_check_updates: true
+ephemeral_node_inactivity_timeout: 70s
+database: {{ type: sqlite, sqlite: {{ path: {dir}/db.sqlite, write_ahead_log: true }} }}
+log: {{ level: info, format: text }}
+policy: {{ mode: database }}
+dns:
+  magic_dns: true
+  base_domain: tail.test
+  override_local_dns: false
+  nameservers: {{ global: [] }}
+unix_socket: {dir}/headscale.sock
+unix_socket_permission: "0700"
+logtail: {{ enabled: false }}
+"#
+    )
+}

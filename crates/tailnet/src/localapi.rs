@@ -1,0 +1,1 @@
+//! A tailscaled by its LocalAPI: HTTP over a unix socket.

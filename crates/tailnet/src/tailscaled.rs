@@ -1,0 +1,1 @@
+//! A tailscaled as a process: started, adopted, restarted.
