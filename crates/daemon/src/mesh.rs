@@ -2,11 +2,13 @@
 //! others.
 //!
 //! [`plan`] says what has to be done, [`remotes`] whose word counts, [`apart`] which addresses must
-//! not be used by anybody else; all of them are pure.
+//! not be used by anybody else, [`verdict`] what a person is told; all of them are pure.
 
 pub mod apart;
+pub mod memory;
 pub mod plan;
 pub mod remotes;
+pub mod verdict;
 mod way;
 
 use crate::conditions::{Condition, Conditions};

@@ -4,6 +4,7 @@
 
 mod exposition;
 mod labels;
+mod mesh;
 mod process;
 
 use std::fmt;
@@ -22,9 +23,10 @@ use process::Process;
 
 pub use exposition::Exposition;
 pub use labels::{
-    ByCall, ByCondition, ByError, ByFamily, ByKind, ByOutcome, ByPart, ByRequest, ByStep,
-    ByStrategy, PodLabels,
+    ByCall, ByCondition, ByCredential, ByError, ByFamily, ByKind, ByNetworks, ByOutcome, ByPart,
+    ByPath, ByRepair, ByRequest, ByServerCall, ByStep, ByStrategy, ByTraffic, PodLabels,
 };
+pub use mesh::MeshMetrics;
 
 /// Times from 100 µs to 10 s.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,8 @@ pub struct Metrics {
     pub request_duration: Times<ByRequest>,
     /// Clients of the socket that were sent away.
     pub refused_clients: Counter,
+    /// The mesh.
+    pub mesh: MeshMetrics,
 }
 
 impl Metrics {
@@ -178,6 +182,7 @@ impl Metrics {
                 "Clients of the socket that were sent away",
                 Counter::default()
             ),
+            mesh: MeshMetrics::register(&mut registry),
             registry,
             process: Process::registry(),
         }

@@ -107,3 +107,49 @@ labels!(
         request
     }
 );
+labels!(
+    /// By the way to another node.
+    ByPath {
+        /// `direct`, `relay`, `idle` or `offline`.
+        path
+    }
+);
+labels!(
+    /// By direction and way.
+    ByTraffic {
+        /// `received` or `sent`.
+        direction,
+        /// `direct` or `relay`.
+        path
+    }
+);
+labels!(
+    /// By key.
+    ByCredential {
+        /// `node-key` or `api-key`.
+        credential
+    }
+);
+labels!(
+    /// By how far this node's networks have come.
+    ByNetworks {
+        /// `wanted`, `advertised`, `approved` or `serving`.
+        state
+    }
+);
+labels!(
+    /// By what Headscale was asked, and how that went.
+    ByServerCall {
+        /// What it was asked.
+        operation,
+        /// `ok`, or the kind of error.
+        outcome
+    }
+);
+labels!(
+    /// By what was done.
+    ByRepair {
+        /// `join`, `set`, `approve`, `forget` or `restart`.
+        repair
+    }
+);

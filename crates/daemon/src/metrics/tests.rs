@@ -36,6 +36,7 @@ fn all_used() -> Metrics {
         events,
         request_duration,
         refused_clients,
+        mesh,
     } = &metrics;
     let pod = PodLabels {
         namespace: Some("default".to_owned()),
@@ -73,7 +74,37 @@ fn all_used() -> Metrics {
         .get_or_create(&ByRequest::default())
         .observe(1.0);
     refused_clients.inc();
+    use_mesh(mesh);
     metrics
+}
+
+fn use_mesh(mesh: &MeshMetrics) {
+    let MeshMetrics {
+        peers,
+        latency,
+        handshake_age,
+        bytes,
+        path_changes,
+        credential_expiry,
+        networks,
+        server_duration,
+        repairs,
+        clock_skew,
+        time_to_serve,
+    } = mesh;
+    peers.get_or_create(&ByPath::default()).set(2);
+    latency.observe(0.01);
+    handshake_age.set(3.0);
+    bytes.get_or_create(&ByTraffic::default()).inc();
+    path_changes.inc();
+    let by = ByCredential::default();
+    credential_expiry.get_or_create(&by).set(86_400.0);
+    networks.get_or_create(&ByNetworks::default()).set(1);
+    let call = ByServerCall::default();
+    server_duration.get_or_create(&call).observe(0.3);
+    repairs.get_or_create(&ByRepair::default()).inc();
+    clock_skew.set(-0.5);
+    time_to_serve.set(4.0);
 }
 
 fn families(exposition: Exposition) -> Families {

@@ -1,0 +1,132 @@
+//! What has to be known about the mesh after a restart: whether it ever served this node, which
+//! networks of the list that a tailscaled advertises are ours, and how the host's was before us.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{read_small, write_atomic};
+
+/// It has a few hundred bytes, unless it is somebody else's.
+const MAX_LEN: u64 = 1 << 20;
+const NAME: &str = "mesh.json";
+
+/// What has to be known again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// Whether packets for this node's pods were ever sent here. From then on pods start whatever
+    /// becomes of the mesh.
+    pub has_served: bool,
+    /// Networks that we may have added to what is advertised and approved.
+    pub routes: Vec<IpNet>,
+    /// How the host's tailscaled was before us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostPrefs>,
+}
+
+/// How the host's tailscaled was before us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPrefs {
+    /// Whether it sent packets to the networks of others.
+    pub accepts_routes: bool,
+    /// Whether packets kept their source.
+    pub keeps_source: bool,
+    /// Whether packets passed that belonged to no connection it knew of; none if it was never said.
+    pub passes_stateless: Option<bool>,
+}
+
+/// A memory, and the file that it is in.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    memory: Memory,
+}
+
+impl Kept {
+    /// What is in the directory. A file that can't be read is as good as none: pods must start all
+    /// the same.
+    pub fn load(state_dir: &Path) -> Self {
+        let path = state_dir.join(NAME);
+        let memory = match read_small(&path, MAX_LEN) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Memory::default(),
+            Err(error) => lost(&path, &error),
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| lost(&path, &error)),
+        };
+        Self { path, memory }
+    }
+
+    /// What is known.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Changes it, and writes it if that makes a difference.
+    pub fn change(&mut self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
+        let mut new = self.memory.clone();
+        change(&mut new);
+        if new == self.memory {
+            return Ok(());
+        }
+        let text = serde_json::to_string_pretty(&new)?;
+        write_atomic(&self.path, text.as_bytes(), 0o600)?;
+        self.memory = new;
+        Ok(())
+    }
+
+    /// Forgets everything.
+    pub fn erase(self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn lost(path: &Path, error: &dyn std::error::Error) -> Memory {
+    tracing::warn!(path = %path.display(), %error, "what is known of the mesh is lost");
+    Memory::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kept = Kept::load(dir.path());
+        assert_eq!(kept.memory(), &Memory::default());
+        kept.change(|memory| {
+            memory.has_served = true;
+            memory.routes = vec!["10.244.1.0/24".parse().unwrap()];
+        })
+        .unwrap();
+        let again = Kept::load(dir.path());
+        assert_eq!(again.memory(), kept.memory());
+        again.erase().unwrap();
+        assert_eq!(Kept::load(dir.path()).memory(), &Memory::default());
+    }
+
+    #[test]
+    fn a_torn_file_is_as_good_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(NAME), "{\"hasServed\": tr").unwrap();
+        let mut kept = Kept::load(dir.path());
+        assert_eq!(kept.memory(), &Memory::default());
+        kept.change(|memory| memory.has_served = true).unwrap();
+        assert!(Kept::load(dir.path()).memory().has_served);
+    }
+
+    #[test]
+    fn what_is_the_same_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kept = Kept::load(dir.path());
+        kept.change(|_| ()).unwrap();
+        assert!(!dir.path().join(NAME).exists());
+    }
+}

@@ -1,0 +1,222 @@
+//! What a person is told about the mesh: what holds, and if it doesn't, what to do.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use jiff::{SignedDuration, Timestamp};
+
+use super::plan::{Conflict, Login, OwnNode, Prefs, Seen, ServerView, Wanted, serves};
+use super::remotes::Refusal;
+
+/// Keys that expire sooner than this are told of.
+pub const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// Clocks that differ by more make certificates and keys invalid too early or too late.
+pub const SKEW: Duration = Duration::from_secs(30);
+
+/// Whether something holds, and what there is to say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it does.
+    pub holds: bool,
+    /// What there is to say.
+    pub message: String,
+}
+
+impl Verdict {
+    /// It does.
+    pub fn holds(message: impl Into<String>) -> Self {
+        Self {
+            holds: true,
+            message: message.into(),
+        }
+    }
+
+    /// It does not.
+    pub fn fails(message: impl Into<String>) -> Self {
+        Self {
+            holds: false,
+            message: message.into(),
+        }
+    }
+}
+
+/// Whether this node is a member of the mesh. `trouble` is what tailscaled says about it.
+pub fn joined(seen: &Seen, is_ours: bool, name: &str, trouble: &[String]) -> Verdict {
+    let why = |text: &str| {
+        let mut words = vec![text.to_owned()];
+        words.extend_from_slice(trouble);
+        Verdict::fails(words.join("; "))
+    };
+    match (seen.login, is_ours) {
+        (Login::Running, _) if matches!(seen.server, ServerView::Listed { own: None, .. }) => {
+            why("the server does not know this node any more")
+        }
+        (Login::Running, _) => {
+            Verdict::holds(format!("{name} is a member of {}", seen.prefs.server))
+        }
+        (Login::Needed, true) => why("tailscaled has to log in"),
+        (Login::Needed, false) => {
+            why("the host's tailscaled is logged out: run \"tailscale up\" on this node")
+        }
+        (Login::Awaited, _) => why("an administrator has to let this node in"),
+        (Login::Stopped, true) => why("tailscaled was told to stop, and is told to run"),
+        (Login::Stopped, false) => {
+            why("the host's tailscaled is stopped: run \"tailscale up\" on this node")
+        }
+        (Login::Starting, _) => why("tailscaled is connecting"),
+    }
+}
+
+/// Whether packets for this node's pods are sent here.
+pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
+    let missing: Vec<IpNet> = wanted
+        .routes
+        .iter()
+        .filter(|route| !serves(seen, route))
+        .copied()
+        .collect();
+    if missing.is_empty() {
+        return Verdict::holds(format!("{} lead here", list(&wanted.routes)));
+    }
+    let what = format!("{} don't lead here", list(&missing));
+    if seen.login != Login::Running {
+        return Verdict::fails(format!(
+            "{what}: this node is no member of the mesh (MeshJoined)"
+        ));
+    }
+    if conflicts
+        .iter()
+        .any(|conflict| missing.contains(&conflict.ours))
+    {
+        return Verdict::fails(format!("{what}: another node has them (NetworksUnique)"));
+    }
+    if !has_all(&seen.prefs.advertised, &missing) {
+        return Verdict::fails(format!("{what}: they are not advertised yet"));
+    }
+    match &seen.server {
+        ServerView::Listed { own: Some(own), .. } if !has_all(&own.approved, &missing) => {
+            Verdict::fails(format!("{what}: they are advertised, and not approved yet"))
+        }
+        ServerView::Listed { .. } => Verdict::fails(format!(
+            "{what}: they are advertised and approved, and the server does not send them to others yet"
+        )),
+        ServerView::Unknown => Verdict::fails(format!(
+            "{what}: they are advertised; approve them (headscale nodes approve-routes), let \
+             autoApprovers of the policy do it, or give the daemon an API key"
+        )),
+    }
+}
+
+/// Whether nobody else has what this node has.
+pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
+    let mut found: Vec<String> = conflicts.iter().map(Conflict::to_string).collect();
+    found.extend(refusals.iter().map(Refusal::to_string));
+    match found.is_empty() {
+        true => Verdict::holds("no other node has this node's networks"),
+        false => Verdict::fails(format!(
+            "{}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); a node \
+             that is gone for good is deleted by \"headscale nodes delete\"",
+            found.join("; ")
+        )),
+    }
+}
+
+/// Whether the policy lets pods reach this node's pods: `blocked` are pairs of networks between which
+/// it does not.
+pub fn policy(blocked: &[(IpNet, IpNet)], tag: &str, base: &[IpNet]) -> Verdict {
+    let Some((from, to)) = blocked.first() else {
+        return Verdict::holds("the policy lets pods reach pods");
+    };
+    let sources: Vec<String> = base.iter().map(|net| format!("\"{net}\"")).collect();
+    let targets: Vec<String> = base.iter().map(|net| format!("\"{net}:*\"")).collect();
+    let (sources, targets) = (sources.join(","), targets.join(","));
+    Verdict::fails(format!(
+        "the policy drops packets from {from} to {to}: pods have addresses of their own, which it must \
+         name; add to its acls {{\"action\":\"accept\",\"src\":[\"{tag}\",{sources}],\
+         \"dst\":[\"{tag}:*\",{targets}]}}"
+    ))
+}
+
+/// A key of ours, and when it expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// What it is called, in metrics too.
+    pub name: &'static str,
+    /// When it expires, if it does.
+    pub expires: Option<Timestamp>,
+    /// What to do before.
+    pub remedy: &'static str,
+}
+
+/// Whether no key expires soon.
+pub fn credentials(all: &[Credential], now: Timestamp) -> Verdict {
+    let mut told = Vec::new();
+    for credential in all {
+        let Some(expires) = credential.expires else {
+            continue;
+        };
+        let left = expires.duration_since(now);
+        if left < SOON {
+            let name = credential.name;
+            let when = match left.as_hours() {
+                ..0 => format!("the {name} has expired"),
+                hours @ 0..72 => format!("the {name} expires in {hours} hours"),
+                hours => format!("the {name} expires in {} days", hours / 24),
+            };
+            told.push(format!("{when}: {}", credential.remedy));
+        }
+    }
+    match told.is_empty() {
+        true => Verdict::holds("no key expires within 14 days"),
+        false => Verdict::fails(told.join("; ")),
+    }
+}
+
+/// Whether this node's clock is the server's; `skew` is how far it is ahead of it.
+pub fn clock(skew: Option<SignedDuration>) -> Verdict {
+    let Some(skew) = skew else {
+        return Verdict::holds("the server has not said what time it is");
+    };
+    if skew.unsigned_abs() <= SKEW {
+        return Verdict::holds("this node's clock is the server's");
+    }
+    let (seconds, side) = (
+        skew.unsigned_abs().as_secs(),
+        if skew.is_negative() {
+            "behind"
+        } else {
+            "ahead of"
+        },
+    );
+    Verdict::fails(format!(
+        "this node's clock is {seconds} seconds {side} the server's: set both by NTP, or certificates and \
+         keys will not be accepted"
+    ))
+}
+
+/// How many of the wanted networks are advertised, approved and served.
+pub fn counts(wanted: &Wanted, prefs: &Prefs, own: Option<&OwnNode>, seen: &Seen) -> [usize; 3] {
+    let count = |has: &dyn Fn(&IpNet) -> bool| wanted.routes.iter().filter(|r| has(r)).count();
+    [
+        count(&|route| prefs.advertised.contains(route)),
+        // Without a word of the server, what is served was approved.
+        count(&|route| {
+            own.map_or(seen.serving.contains(route), |own| {
+                own.approved.contains(route)
+            })
+        }),
+        count(&|route| serves(seen, route)),
+    ]
+}
+
+fn has_all(all: &[IpNet], some: &[IpNet]) -> bool {
+    some.iter().all(|route| all.contains(route))
+}
+
+fn list(networks: &[IpNet]) -> String {
+    let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
+    texts.join(" and ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use rstest::rstest;
+
+use super::*;
+use crate::mesh::plan::OtherNode;
+
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn wanted() -> Wanted {
+    Wanted {
+        own: None,
+        routes: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
+        former: Vec::new(),
+    }
+}
+
+fn own(approved: &[&str], serving: &[&str]) -> OwnNode {
+    OwnNode {
+        id: 1,
+        approved: nets(approved),
+        serving: nets(serving),
+    }
+}
+
+fn seen(advertised: &[&str], server: ServerView) -> Seen {
+    Seen {
+        login: Login::Running,
+        prefs: Prefs {
+            server: "https://10.99.0.1".to_owned(),
+            advertised: nets(advertised),
+            ..Prefs::default()
+        },
+        serving: Vec::new(),
+        server,
+    }
+}
+
+fn listed(own: OwnNode) -> ServerView {
+    ServerView::Listed {
+        own: Some(own),
+        others: Vec::<OtherNode>::new(),
+    }
+}
+
+#[test]
+fn a_member_is_one_that_the_server_knows() {
+    let mut member = seen(&[], ServerView::Unknown);
+    let told = joined(&member, true, "n1", &[]);
+    assert_eq!(told, Verdict::holds("n1 is a member of https://10.99.0.1"));
+    member.server = ServerView::Listed {
+        own: None,
+        others: Vec::new(),
+    };
+    assert!(!joined(&member, true, "n1", &[]).holds);
+}
+
+#[rstest]
+#[case(Login::Needed, true, "tailscaled has to log in; the key is used")]
+#[case(Login::Needed, false, "run \"tailscale up\"")]
+#[case(Login::Stopped, false, "run \"tailscale up\"")]
+#[case(Login::Awaited, true, "administrator")]
+#[case(Login::Starting, true, "connecting")]
+fn who_is_no_member_is_told_why(#[case] login: Login, #[case] is_ours: bool, #[case] words: &str) {
+    let seen = Seen {
+        login,
+        ..seen(&[], ServerView::Unknown)
+    };
+    let told = joined(&seen, is_ours, "n1", &["the key is used".to_owned()]);
+    assert!(!told.holds && told.message.contains(words), "{told:?}");
+}
+
+#[test]
+fn what_is_not_served_is_told_with_the_step_that_is_missing() {
+    let all = ["10.244.1.0/24", "fd00:244:0:1::/64"];
+    let told = |seen: &Seen| served(&wanted(), seen, &[]).message;
+    assert!(told(&seen(&[], ServerView::Unknown)).ends_with("they are not advertised yet"));
+    assert!(told(&seen(&all, ServerView::Unknown)).contains("autoApprovers"));
+    let approved = seen(&all, listed(own(&all[..1], &[])));
+    assert!(told(&approved).ends_with("and not approved yet"));
+    let approved = seen(&all, listed(own(&all, &all[..1])));
+    assert!(told(&approved).contains("does not send them to others yet"));
+    let mut all_well = seen(&all, listed(own(&all, &all)));
+    all_well.serving = nets(&all);
+    let told = served(&wanted(), &all_well, &[]);
+    assert_eq!(
+        told,
+        Verdict::holds("10.244.1.0/24 and fd00:244:0:1::/64 lead here")
+    );
+}
+
+#[test]
+fn another_nodes_network_is_named() {
+    let conflict = Conflict {
+        ours: nets(&["10.244.1.0/24"])[0],
+        theirs: nets(&["10.244.1.0/24"])[0],
+        node: "n2".to_owned(),
+    };
+    let told = unique(std::slice::from_ref(&conflict), &[]);
+    assert!(
+        !told.holds
+            && told
+                .message
+                .starts_with("n2 has 10.244.1.0/24, too: give each node")
+    );
+    let told = served(&wanted(), &seen(&[], ServerView::Unknown), &[conflict]);
+    assert!(told.message.contains("(NetworksUnique)"));
+    assert!(unique(&[], &[]).holds);
+}
+
+#[test]
+fn a_policy_that_drops_is_told_with_the_rule_to_add() {
+    let blocked = [(nets(&["10.244.0.0/16"])[0], nets(&["10.244.1.0/24"])[0])];
+    let told = policy(&blocked, "tag:k8s-node", &nets(&["10.244.0.0/16"]));
+    let rule = told.message.split_once("acls ").unwrap().1;
+    let rule: serde_json::Value = serde_json::from_str(rule).unwrap();
+    assert_eq!(
+        rule,
+        serde_json::json!({"action": "accept", "src": ["tag:k8s-node", "10.244.0.0/16"],
+            "dst": ["tag:k8s-node:*", "10.244.0.0/16:*"]})
+    );
+    assert!(policy(&[], "tag:k8s-node", &[]).holds);
+}
+
+#[rstest]
+#[case(400, true, "")]
+#[case(335, false, "the api-key expires in 13 days: make a new one")]
+#[case(47, false, "the api-key expires in 47 hours: make a new one")]
+#[case(-3, false, "the api-key has expired: make a new one")]
+fn keys_that_expire_soon_are_told_of(#[case] hours: i64, #[case] holds: bool, #[case] words: &str) {
+    let now = Timestamp::now();
+    let all = [
+        Credential {
+            name: "node-key",
+            expires: None,
+            remedy: "",
+        },
+        Credential {
+            name: "api-key",
+            expires: Some(now + SignedDuration::from_hours(hours)),
+            remedy: "make a new one",
+        },
+    ];
+    let told = credentials(&all, now);
+    assert_eq!(told.holds, holds);
+    assert!(told.message.contains(words), "{told:?}");
+}
+
+#[test]
+fn a_wrong_clock_is_told_of() {
+    assert!(clock(None).holds);
+    assert!(clock(Some(SignedDuration::from_secs(-29))).holds);
+    let behind = clock(Some(SignedDuration::from_secs(-3600)));
+    assert!(!behind.holds && behind.message.contains("3600 seconds behind"));
+    let ahead = clock(Some(SignedDuration::from_secs(31)));
+    assert!(!ahead.holds && ahead.message.contains("31 seconds ahead of"));
+}
+
+#[test]
+fn networks_are_counted_by_how_far_they_have_come() {
+    let all = ["10.244.1.0/24", "fd00:244:0:1::/64"];
+    let mut half = seen(&all, listed(own(&all, &all[..1])));
+    half.serving = nets(&all[..1]);
+    let ServerView::Listed { own, .. } = &half.server else {
+        unreachable!()
+    };
+    let count = counts(&wanted(), &half.prefs, own.as_ref(), &half);
+    assert_eq!(count, [2, 2, 1]);
+}
