@@ -9,10 +9,12 @@ pub mod memory;
 pub mod plan;
 pub mod remotes;
 pub mod verdict;
+mod view;
 mod way;
 
 use crate::conditions::{Condition, Conditions};
 
+pub use view::{MeshLink, View};
 pub use way::Way;
 
 /// What is told about the mesh.

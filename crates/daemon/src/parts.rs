@@ -247,6 +247,7 @@ impl Parts {
 
 fn write_cni_files(settings: &Settings) -> Result<Outcome, String> {
     let networks = settings.networks.as_ref().ok_or(WAITING)?;
+    settings.mesh.gate(&settings.config)?;
     let dirs = settings.dirs();
     let explained = |error: cniconf::CniConfError| error.explained();
     let desired = cniconf::desired(&settings.config, &networks.local, &networks.base, &dirs)

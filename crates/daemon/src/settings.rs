@@ -1,10 +1,11 @@
-//! What the parts of the daemon go by: the configuration in force, and the node's networks.
+//! What the parts of the daemon go by: the configuration in force, the node's networks, the mesh.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::cniconf::Dirs;
 use crate::config::Config;
+use crate::mesh::View;
 use crate::node_name::NodeName;
 use crate::podcidr::{Discovery, NodeNetworks};
 
@@ -19,6 +20,8 @@ pub struct Settings {
     pub discovery: Option<Arc<Discovery>>,
     /// The node's networks. Those that were known stay, if they are not known any more.
     pub networks: Option<Arc<NodeNetworks>>,
+    /// The mesh.
+    pub mesh: Arc<View>,
 }
 
 impl Settings {
@@ -29,6 +32,7 @@ impl Settings {
             node,
             discovery: None,
             networks: None,
+            mesh: Arc::default(),
         }
     }
 

@@ -174,6 +174,16 @@ fn what_runtimes_and_plugins_could_not_take(#[case] yaml: &str, #[case] words: &
 #[case::absent_secret("headscale: {url: https://x, apiKeyFile: ▸/nonexistent/key}\n", &["no such file", "take the key away"])]
 #[case::dir_as_secret("headscale: {url: https://x, preAuthKeyFile: ▸/proc}\n", &["a directory"])]
 #[case::relative("headscale: {caFile: ▸ca.pem}\n", &["whole path"])]
+#[case::no_server("tailscale: {mode: ▸daemon}\n", &["set headscale.url"])]
+#[case::mesh_mode("tailscale: {mode: ▸both}\n", &["auto, daemon, host, off"])]
+#[case::long_interface("tailscale: {interface: ▸sixteen-letters-}\n", &["interface's name"])]
+#[case::bridge_as_mesh("tailscale: {interface: ▸headcni0}\n", &["another interface"])]
+#[case::relative_program("tailscale: {program: ▸bin/tailscaled}\n", &["whole path"])]
+#[case::mesh_name("tailscale: {hostname: ▸a.b}\n", &["not a node's name"])]
+#[case::no_tags("tailscale: {tags: ▸[]}\n", &["say one, as tag:k8s-node"])]
+#[case::bad_tag("tailscale: {tags: [tag:a, ▸node]}\n", &["not a tag"])]
+#[case::mesh_port("tailscale: {port: ▸70000}\n", &["65535"])]
+#[case::relative_state("tailscale: {stateDir: ▸state}\n", &["whole path"])]
 fn the_rest_that_would_hurt(#[case] yaml: &str, #[case] words: &[&str]) {
     assert_refused(yaml, words);
 }

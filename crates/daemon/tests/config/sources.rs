@@ -39,8 +39,16 @@ fn variables_win_over_the_file_and_flags_over_variables() {
 fn another(key: &Key, scene: &Scene) -> (String, Value) {
     let texts = |items: &[&str]| (items.join(","), Value::from(items.to_vec()));
     match key.path.as_str() {
-        "cni.name" | "ipam.type" | "cni.bridge.name" => ("another".into(), "another".into()),
-        "tailscale.socket" | "headscale.caFile" => ("/a/b".into(), "/a/b".into()),
+        "cni.name" | "ipam.type" | "cni.bridge.name" | "tailscale.interface" => {
+            ("another".into(), "another".into())
+        }
+        "tailscale.socket" | "tailscale.program" | "tailscale.stateDir" | "headscale.caFile" => {
+            ("/a/b".into(), "/a/b".into())
+        }
+        "tailscale.port" => ("41999".into(), 41999.into()),
+        "tailscale.tags" => texts(&["tag:a", "tag:b"]),
+        // With `daemon`, a server is needed, too.
+        "tailscale.mode" => ("off".into(), "off".into()),
         "headscale.apiKeyFile" | "headscale.preAuthKeyFile" => {
             let file = scene.write("key", "k").display().to_string();
             (file.clone(), file.into())
