@@ -1,0 +1,279 @@
+//! Joining the mesh: everything from a key to a member that runs.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::LocalApi;
+use super::bus::Bus;
+use super::error::Error;
+use super::key::AuthKey;
+use super::prefs::StartPrefs;
+use super::status::State;
+use super::transport::Call;
+
+/// How to start.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The key to log in with, if it has to. Without one, a person has to let the node in.
+    pub auth_key: Option<AuthKey>,
+    /// All that it is told.
+    pub prefs: StartPrefs,
+}
+
+/// Why a server let nobody in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The key was good for one node, which has it.
+    KeyUsed,
+    /// The key was good once.
+    KeyExpired,
+    /// The server knows no such key.
+    KeyUnknown,
+    /// The node may not have its tags.
+    Tags(String),
+    /// The server's certificate is not trusted.
+    Certificate(String),
+    /// Anything else: the server can't be reached, say.
+    Other(String),
+}
+
+impl Refusal {
+    /// What an error of a login means: there are but words to go by.
+    pub fn of(text: &str) -> Self {
+        let words = text.to_lowercase();
+        let has = |part: &str| words.contains(part);
+        let is_about_key = has("authkey") || has("auth key") || has("auth-key");
+        if is_about_key && has("used") {
+            Self::KeyUsed
+        } else if is_about_key && has("expired") {
+            Self::KeyExpired
+        } else if is_about_key && (has("not found") || has("invalid") || has("unknown"))
+            || has("record not found")
+        {
+            Self::KeyUnknown
+        } else if has("tags") && (has("permitted") || has("invalid")) {
+            Self::Tags(text.to_owned())
+        } else if has("x509") || has("certificate") {
+            Self::Certificate(text.to_owned())
+        } else {
+            Self::Other(text.to_owned())
+        }
+    }
+
+    /// Whether trying again with the same key and settings is of no use.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::KeyUsed => f.write_str("the key has been used already: give a new one"),
+            Self::KeyExpired => f.write_str("the key has expired: give a new one"),
+            Self::KeyUnknown => f.write_str("the server knows no such key: give one of its own"),
+            Self::Tags(text) => write!(f, "{text}: let the policy's tagOwners own these tags"),
+            Self::Certificate(text) => {
+                write!(
+                    f,
+                    "{text}: give the authority that signed the server's certificate"
+                )
+            }
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Why a node is no member.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The server said no.
+    #[error("join the mesh: {0}")]
+    Refused(Refusal),
+    /// A person has to let the node in.
+    #[error("join the mesh: somebody has to let this node in at {url}, or give a key")]
+    NeedsPerson {
+        /// Where.
+        url: String,
+    },
+    /// An administrator has to approve.
+    #[error("join the mesh: an administrator has to approve this node")]
+    NeedsApproval,
+    /// It took too long.
+    #[error(
+        "join the mesh: not within {limit:?}; tailscaled is in state {state}{}",
+        .told.as_ref().map(|told| format!(" and says: {told}")).unwrap_or_default()
+    )]
+    Late {
+        /// The time that it had.
+        limit: Duration,
+        /// How far it has come.
+        state: State,
+        /// What is wrong, by tailscaled's word.
+        told: Option<String>,
+    },
+    /// tailscaled does not answer as it should.
+    #[error(transparent)]
+    Local(#[from] Error),
+}
+
+impl LocalApi {
+    /// Starts with a key and settings. It does not log in by itself.
+    pub async fn start(&self, start: &Start) -> Result<(), Error> {
+        let key = start
+            .auth_key
+            .as_ref()
+            .map(AuthKey::reveal)
+            .unwrap_or_default();
+        let body = json!({ "AuthKey": key, "UpdatePrefs": start.prefs.value() });
+        let outcome = self.transport.call(Call::post("start").with(&body)).await;
+        outcome.map(drop).map_err(|error| error.without(key))
+    }
+
+    /// Logs in: with the key that it was started with, or else a person has to come.
+    pub async fn login_interactive(&self) -> Result<(), Error> {
+        self.transport.call(Call::post("login-interactive")).await?;
+        Ok(())
+    }
+
+    /// Starts, logs in, and waits until the node is a member.
+    pub async fn join(&self, start: &Start, limit: Duration) -> Result<(), JoinError> {
+        let end = Instant::now() + limit;
+        let mut progress = Progress::default();
+        let work = self.try_join(start, &mut progress);
+        if let Ok(outcome) = timeout_at(end, work).await {
+            return outcome;
+        }
+        if let Some(url) = progress.browse_to {
+            return Err(JoinError::NeedsPerson { url });
+        }
+        let status = self.status().await?;
+        Err(match status.login_error().map(Refusal::of) {
+            Some(refusal) if refusal.is_final() => JoinError::Refused(refusal),
+            _ => JoinError::Late {
+                limit,
+                told: status
+                    .login_error()
+                    .or(progress.error.as_deref())
+                    .map(str::to_owned),
+                state: status.state,
+            },
+        })
+    }
+
+    async fn try_join(&self, start: &Start, progress: &mut Progress) -> Result<(), JoinError> {
+        // Before anything is done: what is told once is not told again.
+        let mut bus = self.watch().await?;
+        // How things were before is not our doing.
+        bus.recv().await?;
+        self.start(start).await?;
+        self.login_interactive().await?;
+        self.await_member(&mut bus, start, progress).await
+    }
+
+    async fn await_member(
+        &self,
+        bus: &mut Bus,
+        start: &Start,
+        progress: &mut Progress,
+    ) -> Result<(), JoinError> {
+        loop {
+            let notify = bus.recv().await?;
+            progress.is_logged_in |= notify.is_login_finished;
+            if let Some(url) = &notify.browse_to {
+                // With a key, this can be what was left of an earlier try.
+                if start.auth_key.is_none() {
+                    return Err(JoinError::NeedsPerson { url: url.clone() });
+                }
+                progress.browse_to = Some(url.clone());
+            }
+            match notify.state {
+                // One that ran before says so until it has noticed that it is to log in.
+                Some(State::Running) if progress.is_logged_in => return Ok(()),
+                Some(State::NeedsMachineAuth) if progress.is_logged_in => {
+                    return Err(JoinError::NeedsApproval);
+                }
+                _ => {}
+            }
+            if let Some(text) = notify.login_error().or(notify.error.as_deref()) {
+                progress.error = Some(text.to_owned());
+                if Refusal::of(text).is_final() {
+                    self.confirm(start).await?;
+                }
+            }
+        }
+    }
+
+    /// Fails if the last login was refused. What came by the bus can be about an earlier try; what
+    /// is the case now is not, because a new try begins with no error.
+    async fn confirm(&self, start: &Start) -> Result<(), JoinError> {
+        let status = self.status().await?;
+        match status.login_error().map(Refusal::of) {
+            Some(refusal) if refusal.is_final() => Err(JoinError::Refused(hide(refusal, start))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// No server repeats a key. If one did, it would not be told by us.
+fn hide(refusal: Refusal, start: &Start) -> Refusal {
+    let Some(key) = &start.auth_key else {
+        return refusal;
+    };
+    let hidden = |text: String| text.replace(key.reveal(), "<redacted>");
+    match refusal {
+        Refusal::Tags(text) => Refusal::Tags(hidden(text)),
+        Refusal::Certificate(text) => Refusal::Certificate(hidden(text)),
+        Refusal::Other(text) => Refusal::Other(hidden(text)),
+        plain => plain,
+    }
+}
+
+/// What is known of a join.
+#[derive(Debug, Default)]
+struct Progress {
+    is_logged_in: bool,
+    browse_to: Option<String>,
+    error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("authkey already used", Refusal::KeyUsed)]
+    #[case("register request: http 401: authkey expired", Refusal::KeyExpired)]
+    #[case("AuthKey not found", Refusal::KeyUnknown)]
+    #[case("invalid authkey", Refusal::KeyUnknown)]
+    #[case("requested tags [tag:x] are invalid or not permitted",
+        Refusal::Tags("requested tags [tag:x] are invalid or not permitted".to_owned()))]
+    #[case("x509: certificate signed by unknown authority",
+        Refusal::Certificate("x509: certificate signed by unknown authority".to_owned()))]
+    #[case("dial tcp 10.0.0.1:8443: connect: connection refused",
+        Refusal::Other("dial tcp 10.0.0.1:8443: connect: connection refused".to_owned()))]
+    fn refusals_are_known_by_their_words(#[case] text: &str, #[case] expected: Refusal) {
+        assert_eq!(Refusal::of(text), expected);
+    }
+
+    #[test]
+    fn a_server_that_is_away_may_come_back() {
+        assert!(!Refusal::of("connection refused").is_final());
+        assert!(Refusal::KeyUsed.is_final());
+    }
+
+    #[test]
+    fn nothing_shows_the_key() {
+        let start = Start {
+            auth_key: Some(AuthKey::new("hskey-auth-1-2")),
+            prefs: StartPrefs::fresh(&super::super::PrefsEdit::default()),
+        };
+        assert!(!format!("{start:?}").contains("hskey"));
+        let told = Refusal::Other("no: hskey-auth-1-2".to_owned());
+        assert_eq!(hide(told, &start).to_string(), "no: <redacted>");
+    }
+}

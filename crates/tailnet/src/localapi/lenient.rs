@@ -1,0 +1,132 @@
+//! Reads what a stranger wrote: a field that is null, missing or of another kind is empty, and an
+//! element of a list that makes no sense is left out.
+
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// A JSON object, read field by field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'a>(Option<&'a Map<String, Value>>);
+
+impl<'a> Fields<'a> {
+    /// What is no object has no fields.
+    pub(super) fn of(value: &'a Value) -> Self {
+        Self(value.as_object())
+    }
+
+    pub(super) fn value(self, name: &str) -> Option<&'a Value> {
+        self.0?.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Whether there is anything but null.
+    pub(super) fn has(self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    /// The fields of an object within.
+    pub(super) fn within(self, name: &str) -> Self {
+        Self(self.value(name).and_then(Value::as_object))
+    }
+
+    pub(super) fn text(self, name: &str) -> String {
+        self.texts_of(name).unwrap_or_default().to_owned()
+    }
+
+    /// A text that is there and not empty.
+    pub(super) fn some_text(self, name: &str) -> Option<String> {
+        let text = self.texts_of(name)?;
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    pub(super) fn is(self, name: &str) -> bool {
+        self.value(name).and_then(Value::as_bool) == Some(true)
+    }
+
+    pub(super) fn number(self, name: &str) -> u64 {
+        self.value(name).and_then(Value::as_u64).unwrap_or_default()
+    }
+
+    /// What a text means.
+    pub(super) fn parsed<T: FromStr>(self, name: &str) -> Option<T> {
+        self.texts_of(name)?.parse().ok()
+    }
+
+    /// A time; the one that Go calls zero is none.
+    pub(super) fn time(self, name: &str) -> Option<Timestamp> {
+        let time: Timestamp = self.parsed(name)?;
+        (time > Timestamp::UNIX_EPOCH).then_some(time)
+    }
+
+    /// Any kind that serde knows.
+    pub(super) fn typed<T: DeserializeOwned>(self, name: &str) -> Option<T> {
+        T::deserialize(self.value(name)?).ok()
+    }
+
+    pub(super) fn list(self, name: &str) -> &'a [Value] {
+        let list = self.value(name).and_then(Value::as_array);
+        list.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) fn texts(self, name: &str) -> Vec<String> {
+        self.all(name)
+    }
+
+    /// What the texts of a list mean.
+    pub(super) fn all<T: FromStr>(self, name: &str) -> Vec<T> {
+        let texts = self.list(name).iter().filter_map(Value::as_str);
+        texts.filter_map(|text| text.parse().ok()).collect()
+    }
+
+    pub(super) fn networks(self, name: &str) -> Vec<IpNet> {
+        self.all(name).iter().map(IpNet::trunc).collect()
+    }
+
+    fn texts_of(self, name: &str) -> Option<&'a str> {
+        self.value(name)?.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_empty() {
+        let value = json!({
+            "null": null, "number": 7, "list": ["10.0.0.1", 5, null, "x", "fd00::1"],
+            "zero": "0001-01-01T00:00:00Z", "time": "2026-11-15T19:40:23.5+01:00",
+        });
+        let fields = Fields::of(&value);
+        assert_eq!(fields.text("null"), "");
+        assert_eq!(fields.text("number"), "");
+        assert_eq!(fields.number("list"), 0);
+        assert!(!fields.has("null") && !fields.has("missing") && fields.has("zero"));
+        assert_eq!(fields.all::<IpAddr>("list").len(), 2);
+        assert_eq!(fields.all::<IpAddr>("number").len(), 0);
+        assert_eq!(fields.time("zero"), None);
+        assert_eq!(
+            fields.time("time").unwrap().to_string(),
+            "2026-11-15T18:40:23.5Z"
+        );
+        assert_eq!(Fields::of(&json!([1])).text("x"), "");
+        assert_eq!(fields.within("list").text("x"), "");
+    }
+
+    #[test]
+    fn networks_have_no_host_bits() {
+        let value = json!({ "nets": ["10.0.0.1/24", "fd00::1/64", "10.0.0.0/33"] });
+        let networks = Fields::of(&value).networks("nets");
+        assert_eq!(
+            networks,
+            ["10.0.0.0/24", "fd00::/64"].map(|net| net.parse().unwrap())
+        );
+    }
+}
