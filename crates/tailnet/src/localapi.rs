@@ -1,4 +1,4 @@
-//! A tailscaled by its LocalAPI: HTTP over a unix socket.
+//! A tailscaled by its `LocalAPI`: HTTP over a unix socket.
 //!
 //! Only what it says is read here; what is to be done about it is decided elsewhere. A call has a
 //! time limit, an answer an end, and what makes no sense in it is left out.

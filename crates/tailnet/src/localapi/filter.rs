@@ -79,9 +79,10 @@ impl PacketFilter {
             rule.from.iter().any(|span| span.touches(from))
                 && rule.to.iter().any(|target| target.span.touches(to))
         };
-        match self.rules.iter().any(touches) {
-            true => Reach::Part,
-            false => Reach::Nothing,
+        if self.rules.iter().any(touches) {
+            Reach::Part
+        } else {
+            Reach::Nothing
         }
     }
 

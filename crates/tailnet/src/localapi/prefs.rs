@@ -41,6 +41,10 @@ impl NetfilterMode {
 
 /// What a tailscaled was told, as far as we know its words.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one of tailscaled's own switches, and they are independent"
+)]
 pub struct Prefs {
     /// The server that it joins.
     pub control_url: String,

@@ -96,10 +96,10 @@ impl Transport {
     /// Asks, and reads the whole answer.
     pub(super) async fn call(&self, call: Call) -> Result<Bytes, Error> {
         let (status, body) = self.ask(call.clone()).await?;
-        match status.is_success() {
-            true => Ok(body),
-            false => Err(Error::answered(&call.name(), status, &body)),
+        if status.is_success() {
+            return Ok(body);
         }
+        Err(Error::answered(&call.name(), status, &body))
     }
 
     /// The same, where an answer that is no success is an answer too.

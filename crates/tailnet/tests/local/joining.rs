@@ -1,0 +1,112 @@
+//! Keys that are good, and keys that are not.
+
+use std::time::Duration;
+
+use tailnet::localapi::{AuthKey, JoinError, Refusal, Start, State};
+
+use crate::scene::{PATIENCE, Place, World, answers, new_key, open_policy, start, until, usual};
+
+const ROUTE: &str = "10.244.1.0/24";
+
+#[tokio::test]
+async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
+    let world = World::new();
+    let server = world.headscale();
+    server.set_policy(&open_policy()).unwrap();
+    let places = [0, 1].map(|nth| Place::new(&world.nodes[nth], Some(&server)));
+    let mut supervisors = places.each_ref().map(Place::supervisor);
+    for (place, supervisor) in places.iter().zip(&mut supervisors) {
+        supervisor.ensure().await.unwrap();
+        answers(&place.api()).await;
+    }
+    let [first, second] = places.each_ref().map(Place::api);
+    let (used, _) = new_key(&server, &[]);
+    let using = |key: &str| start(&server, key, usual("n", ROUTE));
+    first.join(&using(&used), PATIENCE).await.unwrap();
+
+    let refusal = |outcome: Result<(), JoinError>| match outcome {
+        Err(JoinError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    };
+    let again = second.join(&using(&used), PATIENCE).await;
+    assert_eq!(refusal(again), Refusal::KeyUsed);
+    // The same error as before is an error of this try as well.
+    let again = second.join(&using(&used), PATIENCE).await;
+    assert_eq!(refusal(again), Refusal::KeyUsed);
+
+    let (expired, _) = new_key(&server, &["--expiration", "1s"]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let outcome = second.join(&using(&expired), PATIENCE).await;
+    assert_eq!(refusal(outcome), Refusal::KeyExpired);
+
+    let strange =
+        "hskey-auth-AAAAAAAAAAAA-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let outcome = second.join(&using(strange), PATIENCE).await;
+    assert_eq!(refusal(outcome), Refusal::KeyUnknown);
+
+    let (good, _) = new_key(&server, &[]);
+    second.join(&using(&good), PATIENCE).await.unwrap();
+
+    // When the server lets its key expire, a new one brings the node back as who it was.
+    let before = second.status().await.unwrap();
+    let id = before.this.node_id.unwrap().to_string();
+    server.cli(["nodes", "expire", "-i", &id]).unwrap();
+    until("it has to log in again", async || {
+        let status = second.status().await.unwrap();
+        (status.state == State::NeedsLogin).then_some(())
+    })
+    .await;
+    let (fresh, _) = new_key(&server, &[]);
+    second.join(&using(&fresh), PATIENCE).await.unwrap();
+    let after = second.status().await.unwrap();
+    assert_eq!(after.state, State::Running);
+    assert_eq!(after.this.addresses, before.this.addresses);
+
+    // On one that runs, it is not the old state that counts.
+    let (fresh, _) = new_key(&server, &[]);
+    second.join(&using(&fresh), PATIENCE).await.unwrap();
+
+    for place in &places {
+        let said = place.log() + &format!("{:?}", place.api().prefs().await.unwrap());
+        for key in [&used, &expired, &good, &fresh] {
+            assert!(!said.contains(key.as_str()), "a key was said");
+        }
+        for pid in place.pids() {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+            let line = String::from_utf8_lossy(&line);
+            assert!(!line.contains("hskey"), "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_waited_for_and_told_of() {
+    let world = World::new();
+    let mut server = world.headscale();
+    let place = Place::new(&world.nodes[0], Some(&server));
+    let mut supervisor = place.supervisor();
+    supervisor.ensure().await.unwrap();
+    answers(&place.api()).await;
+    let (key, _) = new_key(&server, &[]);
+    server.kill().unwrap();
+    let start = start(&server, &key, usual("n1", ROUTE));
+    let short = Duration::from_secs(5);
+    let error = place.api().join(&start, short).await.unwrap_err();
+    assert!(matches!(error, JoinError::Late { .. }), "{error}");
+    assert!(error.to_string().contains("not within 5s"), "{error}");
+
+    server.resume().unwrap();
+    place.api().join(&start, PATIENCE).await.unwrap();
+
+    // Without a key, somebody has to come.
+    place.api().logout().await.unwrap();
+    let without = Start {
+        auth_key: None::<AuthKey>,
+        ..start
+    };
+    let error = place.api().join(&without, PATIENCE).await.unwrap_err();
+    let JoinError::NeedsPerson { url } = error else {
+        panic!("{error}")
+    };
+    assert!(url.starts_with(&server.url()), "{url}");
+}

@@ -1,0 +1,157 @@
+//! The life of a tailscaled, which is longer than its supervisor's.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use lab::{Netns, Node};
+use tailnet::localapi;
+use tailnet::tailscaled::{Difference, Ensured, Event, Origin};
+use tokio::time::timeout;
+
+use crate::scene::{PATIENCE, Place, answers, nobody_runs};
+
+async fn running(supervisor: &mut tailnet::tailscaled::Supervisor) -> Ensured {
+    match timeout(PATIENCE, supervisor.next()).await.unwrap() {
+        Event::Running(ensured) => ensured,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn it_outlives_its_supervisor_and_is_adopted() {
+    let node = Node::new("n1").unwrap();
+    let mut place = Place::new(&node, None);
+    let mut first = place.supervisor();
+    let started = running(&mut first).await;
+    assert_eq!(started.origin, Origin::Started);
+    answers(&place.api()).await;
+    assert_eq!(node.links().unwrap(), ["headcni01"]);
+    drop(first);
+
+    let mut second = place.supervisor();
+    let adopted = running(&mut second).await;
+    let expected = Ensured {
+        origin: Origin::Adopted,
+        ..started.clone()
+    };
+    assert_eq!(adopted, expected);
+
+    // Somebody who died before it was written down, and what nobody understands.
+    for text in ["", "nonsense", r#"{"pid":1,"started":5}"#] {
+        let mut record = File::create(place.state_file("tailscaled.pid")).unwrap();
+        record.write_all(text.as_bytes()).unwrap();
+        let adopted = place.supervisor().ensure().await.unwrap();
+        assert_eq!(adopted, expected, "{text:?}");
+    }
+
+    // What only a restart can change is told, and done on request.
+    place.settings.port = 41700;
+    place.settings.ca_file = Some("/etc/other-ca.pem".into());
+    let mut third = place.supervisor();
+    let adopted = third.ensure().await.unwrap();
+    assert_eq!(adopted.pid, started.pid);
+    let expected = [
+        Difference::Arguments(vec!["--port=41700".into()]),
+        Difference::Variable("SSL_CERT_FILE".into()),
+    ];
+    assert_eq!(adopted.differences, expected);
+    let restarted = third.restart().await.unwrap();
+    assert_eq!(restarted.origin, Origin::Started);
+    assert_ne!(restarted.pid, started.pid);
+    answers(&place.api()).await;
+    assert_eq!(third.ensure().await.unwrap().differences, []);
+
+    third.stop().await.unwrap();
+    assert_eq!(place.pids(), [0; 0]);
+    assert!(!place.state_file("tailscaled.pid").exists());
+    let error = place.api().status().await.unwrap_err();
+    assert!(error.is_absence(), "{error}");
+    // Once more is no error.
+    third.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_supervisors_at_once_start_one() {
+    let node = Node::new("n1").unwrap();
+    let place = Place::new(&node, None);
+    let mut supervisors: Vec<_> = (0..4).map(|_| place.supervisor()).collect();
+    let mut all = tokio::task::JoinSet::new();
+    for mut supervisor in supervisors.drain(..) {
+        all.spawn(async move { supervisor.ensure().await.unwrap() });
+    }
+    let ensured = all.join_all().await;
+    let started = ensured.iter().filter(|one| one.origin == Origin::Started);
+    assert_eq!(started.count(), 1, "{ensured:?}");
+    assert_eq!(place.pids().len(), 1);
+}
+
+#[tokio::test]
+async fn killed_it_is_started_again_and_the_bus_comes_back() {
+    let node = Node::new("n1").unwrap();
+    let place = Place::new(&node, None);
+    let mut supervisor = place.supervisor();
+    let started = running(&mut supervisor).await;
+    // One that did not start it sees its end as well.
+    let mut other = place.supervisor();
+    running(&mut other).await;
+    answers(&place.api()).await;
+    let mut watch = place.api().watch_always();
+    let mut seen = Vec::new();
+    let mut recv = async || match timeout(PATIENCE, watch.recv()).await.unwrap() {
+        localapi::Event::Connected => "connected",
+        localapi::Event::Notify(_) => "notify",
+        localapi::Event::Lost(_) => "lost",
+    };
+    for _ in 0..2 {
+        seen.push(recv().await);
+    }
+    assert_eq!(seen, ["connected", "notify"]);
+
+    place.kill();
+    let ended = |event| match event {
+        Event::Ended { pid, how, again_in } => (pid, how, again_in),
+        other => panic!("{other:?}"),
+    };
+    let (pid, how, again_in) = ended(timeout(PATIENCE, supervisor.next()).await.unwrap());
+    assert_eq!((pid, how.as_deref()), (started.pid, Some("signal 9")));
+    assert_eq!(again_in, Duration::from_secs(1));
+    ended(timeout(PATIENCE, other.next()).await.unwrap());
+    nobody_runs(&place);
+    let again = running(&mut supervisor).await;
+    assert_eq!(again.origin, Origin::Started);
+    let adopted = running(&mut other).await;
+    assert_eq!((adopted.pid, adopted.origin), (again.pid, Origin::Adopted));
+
+    while recv().await != "lost" {}
+    while recv().await != "connected" {}
+    assert_eq!(recv().await, "notify");
+    assert_eq!(place.pids().len(), 1);
+}
+
+#[tokio::test]
+async fn what_can_not_start_is_told_and_tried_again() {
+    let node = Node::new("n1").unwrap();
+    let mut place = Place::new(&node, None);
+    let program = place.settings.program.clone();
+    place.settings.program = "/nowhere/tailscaled".into();
+    let mut supervisor = place.supervisor();
+    let event = supervisor.next().await;
+    let Event::Failed { error, again_in } = event else {
+        panic!("{event:?}")
+    };
+    assert!(error.to_string().contains("/nowhere/tailscaled"), "{error}");
+    assert_eq!(again_in, Duration::from_secs(1));
+    place.settings.program = program;
+    place.settings.netns = Some("/nowhere/netns".into());
+    supervisor.set(place.settings.clone());
+    let event = supervisor.next().await;
+    let Event::Failed { error, again_in } = event else {
+        panic!("{event:?}")
+    };
+    assert!(error.to_string().contains("/nowhere/netns"), "{error}");
+    assert_eq!(again_in, Duration::from_secs(2));
+    place.settings.netns = Some(node.netns_file());
+    supervisor.set(place.settings.clone());
+    running(&mut supervisor).await;
+}
