@@ -8,14 +8,16 @@
 //!
 //! Touched are only things of ours: the tables `inet headcni` and `inet headcni-ports`, routes and
 //! rules of protocol 104, gateways on `lo` that we put there, files that we wrote, and a few sysctls
-//! whose values before are kept. What belongs to the mesh, the rules 5195 and 5200 and the routes to
-//! other nodes, is not made here yet; names of its links are given as `inside`.
+//! and features of links whose values before are kept. [`Mesh`] is the way to other nodes; who they
+//! are is decided elsewhere.
 
+mod action;
 mod apply;
 mod desired;
 pub mod firewall;
 mod keep_off;
 mod memory;
+mod mesh;
 mod observed;
 mod plan;
 mod pods;
@@ -32,10 +34,14 @@ use net::{NetError, Socket};
 
 use crate::causes::with_causes;
 use crate::keeper::Outcome;
+pub use action::{Action, Edit};
 pub use desired::{Desired, DesiredError};
 pub use memory::Memory;
+pub use mesh::{Mesh, Overlap};
 pub use observed::{Observed, TableState, Tables};
-pub use plan::{Action, Edit, METRIC_UNREACHABLE, PRIORITY_LOCAL, plan};
+pub use plan::{
+    MESH_TABLE, METRIC_UNREACHABLE, PRIORITY_LOCAL, PRIORITY_MARKED, PRIORITY_MESH, plan,
+};
 pub use pods::{PodLink, Pods};
 pub use uninstall::{PodLinks, remove};
 pub use watch::{Signals, watch};
@@ -127,7 +133,7 @@ pub fn pass(place: &Place, wanted: &Wanted) -> Result<Outcome, NetworkError> {
     let Wanted { desired, pods } = wanted;
     let sockets = Sockets::open()?;
     let mut memory = Memory::load(place);
-    let observed = Observed::look(&sockets, desired)?;
+    let observed = Observed::look(&sockets, desired, &memory)?;
     let mut actions = plan(desired, &observed, &memory);
     if let Some(pods) = pods {
         actions.extend(pods::plan(pods, &observed, &actions));
@@ -150,7 +156,7 @@ pub fn pass(place: &Place, wanted: &Wanted) -> Result<Outcome, NetworkError> {
     }
     match errors.len() {
         0 => Ok(Outcome {
-            message: desired.to_string(),
+            message: mesh::Summary(desired, &observed).to_string(),
             repairs,
         }),
         1 => Err(errors.remove(0)),

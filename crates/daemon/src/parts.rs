@@ -161,7 +161,10 @@ impl Parts {
             every: FULL_PASS,
         };
         let known = Arc::clone(pods);
-        self.keep(part, move |settings| keep_network_up(&settings, &known));
+        let awaiting = signals.clone();
+        self.keep(part, move |settings| {
+            keep_network_up(&settings, &known, &awaiting)
+        });
         let part = Part {
             name: "firewall",
             condition: Condition::ForwardingAllowed,
@@ -255,10 +258,15 @@ fn write_cni_files(settings: &Settings) -> Result<Outcome, String> {
     cniconf::ensure(&desired).map(Into::into).map_err(explained)
 }
 
-fn keep_network_up(settings: &Settings, pods: &Pods) -> Result<Outcome, String> {
+fn keep_network_up(
+    settings: &Settings,
+    pods: &Pods,
+    signals: &network::Signals,
+) -> Result<Outcome, String> {
     let networks = settings.networks.as_ref().ok_or(WAITING)?;
-    let desired = Desired::new(&settings.config, &networks.local, &networks.base, &[])
+    let desired = Desired::new(&settings.config, &networks.local, &networks.base, None)
         .map_err(|error| with_causes(&error))?;
+    signals.wait_for(&desired);
     let links = pods.pod_links().into_iter();
     let wanted = Wanted {
         desired,

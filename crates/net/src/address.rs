@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::batch::{Batch, Message, Writer, flag};
 use crate::family::{family_of, octets};
-use crate::read::{attributes, ip_of, u32_of};
+use crate::read::{attribute, attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
 
 const RTM_NEWADDR: u16 = 20;
@@ -17,6 +17,8 @@ const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
 /// Usable at once: nobody else can have it, so nobody is asked.
 const IFA_F_NODAD: u32 = 0x02;
+/// It is being asked whether somebody else has it, or somebody has.
+const IFA_F_TENTATIVE: u32 = 0x40;
 /// No route to the subnet comes with it.
 const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 
@@ -57,12 +59,25 @@ impl Address {
 
 /// All addresses of all links.
 pub fn addresses(socket: &Socket) -> Result<Vec<Address>, NetError> {
-    socket.dump(
-        RTM_GETADDR,
-        "list the addresses",
-        |message| message.fixed(&[0; 8]),
-        read,
-    )
+    list(socket, read)
+}
+
+/// All addresses of all links that can be sent from: IPv6 has others until it is known that nobody
+/// else has them.
+pub fn settled_addresses(socket: &Socket) -> Result<Vec<Address>, NetError> {
+    list(socket, |message| {
+        let flags = attribute(message.payload.get(8..)?, IFA_FLAGS).and_then(u32_of);
+        let is_settled = flags.unwrap_or_default() & IFA_F_TENTATIVE == 0;
+        read(message).filter(|_| is_settled)
+    })
+}
+
+fn list(
+    socket: &Socket,
+    read: impl FnMut(&Message<'_>) -> Option<Address>,
+) -> Result<Vec<Address>, NetError> {
+    let write = |message: &mut Writer<'_>| message.fixed(&[0; 8]);
+    socket.dump(RTM_GETADDR, "list the addresses", write, read)
 }
 
 fn read(message: &Message<'_>) -> Option<Address> {

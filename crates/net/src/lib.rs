@@ -1,5 +1,6 @@
 //! The Linux kernel's network, spoken to in netlink and in `/proc/sys`; only whole nftables scripts
-//! are given to another process. [`watch`] tells what others change.
+//! are given to another process. [`watch`] tells what others change, and [`ethtool`] what a link can
+//! do.
 //!
 //! [`Socket`] sends a [`Batch`] of messages in one system call; links, addresses, routes, rules,
 //! neighbours and qdiscs are values that add themselves to a batch. A socket belongs to the
@@ -12,6 +13,7 @@ mod address;
 mod batch;
 pub mod conntrack;
 mod error;
+pub mod ethtool;
 mod family;
 pub mod host_ports;
 mod link;
@@ -29,7 +31,7 @@ mod socket;
 pub mod sysctl;
 pub mod watch;
 
-pub use address::{Address, addresses};
+pub use address::{Address, addresses, settled_addresses};
 pub use batch::Batch;
 pub use error::NetError;
 pub use link::{
@@ -40,6 +42,6 @@ pub use neighbour::{Neighbour, permanent_neighbours};
 pub use netns::{Netns, VisitError};
 pub use qdisc::TokenBucket;
 pub use route::{PROTO_HEADCNI, PROTO_ROUTER, Route, RouteKind, TABLE_MAIN, routes};
-pub use rule::{DestinationRule, Rule, destination_rules, rules};
+pub use rule::{DestinationRule, Mark, Rule, RuleAction, destination_rules, rules};
 pub use rustix::io::Errno;
 pub use socket::{Socket, Tolerated};

@@ -19,6 +19,7 @@ mod rta {
     pub(super) const OIF: u16 = 4;
     pub(super) const GATEWAY: u16 = 5;
     pub(super) const PRIORITY: u16 = 6;
+    pub(super) const PREFSRC: u16 = 7;
     pub(super) const METRICS: u16 = 8;
     pub(super) const TABLE: u16 = 15;
     pub(super) const EXPIRES: u16 = 23;
@@ -41,6 +42,8 @@ const RTN_UNREACHABLE: u8 = 7;
 const TABLE_LOCAL: u32 = 255;
 /// The gateway is on this link, whatever the other routes say.
 const RTNH_F_ONLINK: u32 = 4;
+/// Not a route that somebody made, but what the kernel has learned about one of its addresses.
+const RTM_F_CLONED: u32 = 0x200;
 
 const EARLY_METRIC: u32 = 5;
 const EARLY_SECONDS: u32 = 60;
@@ -93,6 +96,8 @@ pub struct Route {
     pub protocol: u8,
     /// The smaller, the better; the kernel's default if not said.
     pub metric: Option<u32>,
+    /// What this machine itself sends from, if whoever sends has not chosen; must be its own.
+    pub source: Option<IpAddr>,
     /// How far it reaches: `RT_SCOPE_*`; by whether it has a gateway if not said.
     pub scope: Option<u8>,
     /// Path MTU, in bytes.
@@ -112,6 +117,7 @@ impl Route {
             table: TABLE_MAIN,
             protocol,
             metric: None,
+            source: None,
             scope: None,
             mtu: None,
             advmss: None,
@@ -195,6 +201,9 @@ impl Route {
         if let Some(metric) = self.metric {
             message.u32(rta::PRIORITY, metric);
         }
+        if let Some(source) = self.source {
+            message.attribute(rta::PREFSRC, &octets(source));
+        }
         message.u32(rta::TABLE, self.table);
         if let Some(seconds) = self.expires {
             message.u32(rta::EXPIRES, seconds);
@@ -225,6 +234,9 @@ pub fn routes(socket: &Socket) -> Result<Vec<Route>, NetError> {
 fn read(message: &Message<'_>) -> Option<Route> {
     let header = message.payload.get(..12)?;
     let attrs = &message.payload[12..];
+    if u32_of(&header[8..])? & RTM_F_CLONED != 0 {
+        return None;
+    }
     let zero: IpAddr = match header[0] {
         AF_INET => [0; 4].into(),
         _ => [0; 16].into(),
@@ -239,6 +251,7 @@ fn read(message: &Message<'_>) -> Option<Route> {
             rta::OIF => link = u32_of(payload),
             rta::GATEWAY => gateway = ip_of(payload),
             rta::PRIORITY => route.metric = u32_of(payload),
+            rta::PREFSRC => route.source = ip_of(payload),
             rta::TABLE => route.table = u32_of(payload)?,
             rta::METRICS => {
                 route.mtu = attribute(payload, rta::METRIC_MTU).and_then(u32_of);

@@ -9,7 +9,7 @@ use crate::family::{family_of, octets};
 use crate::read::{attributes, ip_of, u32_of};
 use crate::{NetError, Socket};
 
-pub use destination::{DestinationRule, destination_rules};
+pub use destination::{DestinationRule, Mark, RuleAction, destination_rules};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;

@@ -54,7 +54,7 @@ impl Table {
     /// The version that [`install`] installs.
     pub fn version(self) -> u32 {
         match self {
-            Self::Pods => 2,
+            Self::Pods => 3,
             Self::Ports => 1,
         }
     }

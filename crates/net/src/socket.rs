@@ -56,6 +56,13 @@ impl Socket {
         Self::open(Some(netlink::NETFILTER))
     }
 
+    /// For what has no kind of socket of its own: ethtool, say.
+    pub(crate) fn generic() -> Result<Self, NetError> {
+        let socket = Self::open(Some(netlink::GENERIC))?;
+        socket.ask_for_words()?;
+        Ok(socket)
+    }
+
     /// Makes the kernel say why it refuses something. For nftables that is done by whoever has
     /// something to be refused: to most calls, it is only a question whether all is there.
     pub(crate) fn ask_for_words(&self) -> Result<(), NetError> {
@@ -180,11 +187,22 @@ impl Socket {
         write: impl FnOnce(&mut Writer<'_>),
         read: impl FnOnce(&Message<'_>) -> Option<T>,
     ) -> Result<Option<T>, NetError> {
+        self.ask_into(&mut [0; RECEIVE_LEN], kind, attempt, write, read)
+    }
+
+    /// As [`Socket::ask`], for an answer that may fill `bytes`.
+    pub(crate) fn ask_into<T>(
+        &self,
+        bytes: &mut [u8],
+        kind: u16,
+        attempt: &str,
+        write: impl FnOnce(&mut Writer<'_>),
+        read: impl FnOnce(&Message<'_>) -> Option<T>,
+    ) -> Result<Option<T>, NetError> {
         let mut batch = Batch::new();
         batch.add(kind, 0, attempt, write);
         self.write(batch.acknowledged_by(usize::MAX))?;
-        let mut bytes = [0; RECEIVE_LEN];
-        let length = self.read(&mut bytes)?;
+        let length = self.read(bytes)?;
         let Some(message) = messages(&bytes[..length]).next() else {
             return Ok(None);
         };

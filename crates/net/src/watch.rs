@@ -7,6 +7,7 @@
 mod netfilter;
 mod route;
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -45,6 +46,11 @@ pub enum Change {
         name: String,
         /// The group it was in.
         group: u32,
+    },
+    /// A link has an address, new or other than before.
+    Address {
+        /// Which one.
+        address: IpAddr,
     },
     /// An address was taken from a link.
     AddressGone {

@@ -8,7 +8,8 @@
 use ipnet::IpNet;
 use lab::{Netns, Node, eventually};
 use net::{
-    Address, Batch, DestinationRule, Errno, PROTO_HEADCNI, Route, RouteKind, Socket, TABLE_MAIN,
+    Address, Batch, DestinationRule, Errno, Mark, PROTO_HEADCNI, Route, RouteKind, RuleAction,
+    Socket, TABLE_MAIN,
 };
 
 const NETWORKS: [&str; 2] = ["10.9.0.0/24", "fd00:9::/64"];
@@ -80,7 +81,8 @@ fn a_rule_by_destination_comes_and_goes() {
     for text in NETWORKS {
         let rule = DestinationRule {
             to: network(text),
-            table: TABLE_MAIN,
+            mark: None,
+            action: RuleAction::Lookup(TABLE_MAIN),
             priority: 5190,
             protocol: PROTO_HEADCNI,
         };
@@ -102,11 +104,114 @@ fn a_rule_by_destination_comes_and_goes() {
 }
 
 #[test]
+fn a_rule_that_refuses_marked_packets_comes_and_goes() {
+    let (node, socket) = place();
+    for text in NETWORKS {
+        let rule = DestinationRule {
+            to: network(text),
+            mark: Some(Mark {
+                value: 0x80000,
+                mask: 0xff_0000,
+            }),
+            action: RuleAction::Unreachable,
+            priority: 5195,
+            protocol: PROTO_HEADCNI,
+        };
+        let without_mark = DestinationRule { mark: None, ..rule };
+        for one in [rule, without_mark] {
+            send(&socket, |batch| one.add_to(batch)).unwrap();
+        }
+        assert_eq!(
+            net::destination_rules(&socket).unwrap(),
+            [rule, without_mark]
+        );
+        let family = if text.contains(':') { "-6" } else { "-4" };
+        let listed = node.run(["ip", family, "rule", "show", "priority", "5195"]);
+        let listed = listed.unwrap().stdout;
+        let wanted = format!("from all to {text} fwmark 0x80000/0xff0000 unreachable proto 104");
+        assert!(listed.contains(&wanted), "{listed}");
+        send(&socket, |batch| rule.remove_in(batch)).unwrap();
+        assert_eq!(net::destination_rules(&socket).unwrap(), [without_mark]);
+        send(&socket, |batch| without_mark.remove_in(batch)).unwrap();
+    }
+}
+
+#[test]
+fn a_route_says_what_to_send_from() {
+    let (node, socket) = place();
+    let lines = [
+        "ip link add v0 type veth peer name v1",
+        "ip link set v0 up",
+        "ip link set v1 up",
+    ];
+    for line in lines {
+        node.run(line.split_whitespace()).unwrap();
+    }
+    let links = node.enter(|| net::links(&socket)).unwrap().unwrap();
+    let link = links.iter().find(|link| link.name == "v0").unwrap().index;
+    for (text, source) in NETWORKS.into_iter().zip(["10.1.0.1", "fd00:1::1"]) {
+        let address = Address {
+            link: 1,
+            net: source.parse::<std::net::IpAddr>().unwrap().into(),
+        };
+        send(&socket, |batch| address.add_to(batch)).unwrap();
+        let route = Route {
+            table: 26723,
+            metric: Some(1024),
+            source: Some(address.net.addr()),
+            ..Route::new(
+                network(text),
+                RouteKind::Via {
+                    link,
+                    gateway: None,
+                },
+                PROTO_HEADCNI,
+            )
+        };
+        send(&socket, |batch| route.replace_in(batch)).unwrap();
+        let found = net::routes(&socket).unwrap();
+        let found = found.iter().find(|r| r.dst == route.dst).unwrap();
+        let seen = Route {
+            scope: None,
+            ..found.clone()
+        };
+        assert_eq!(seen, route);
+        let family = if text.contains(':') { "-6" } else { "-4" };
+        let listed = node.run(["ip", family, "route", "show", "table", "26723"]);
+        let listed = listed.unwrap().stdout;
+        assert!(listed.contains(&format!("src {source}")), "{listed}");
+    }
+}
+
+#[test]
+fn an_address_that_is_still_asked_about_is_not_settled() {
+    let (node, socket) = place();
+    for line in [
+        "ip link add v0 type veth peer name v1",
+        "ip link set v1 up",
+        "ip link set v0 up",
+        "ip address add fd00:9::1/64 dev v0",
+        "ip address add 10.9.0.1/24 dev v0",
+    ] {
+        node.run(line.split_whitespace()).unwrap();
+    }
+    let has = |addresses: Vec<Address>, text: &str| {
+        addresses.iter().any(|address| address.net == network(text))
+    };
+    let settled = || net::settled_addresses(&socket).unwrap();
+    assert!(has(net::addresses(&socket).unwrap(), "fd00:9::1/64"));
+    assert!(!has(settled(), "fd00:9::1/64"));
+    assert!(has(settled(), "10.9.0.1/24"));
+    let is_settled = || has(settled(), "fd00:9::1/64").then_some(());
+    eventually(lab::DEADLINE, "an address of one's own", is_settled).unwrap();
+}
+
+#[test]
 fn rules_of_other_kinds_are_no_rules_by_destination() {
     let (node, socket) = place();
     for line in [
         "ip rule add from 10.1.0.0/16 lookup 7",
-        "ip rule add to 10.2.0.0/16 unreachable",
+        "ip rule add to 10.2.0.0/16 prohibit",
         "ip rule add fwmark 1 lookup 7",
     ] {
         node.run(line.split_whitespace()).unwrap();

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use net::ethtool::{Ethtool, Switch};
 use net::ruleset::{self, Sets, Table};
-use net::{Address, Batch, Errno, PROTO_HEADCNI, Route, RouteKind, host_ports, sysctl};
+use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, host_ports, sysctl};
 
 use super::plan::unreachable;
 use super::{Action, Desired, LO_INDEX, NetworkError, Sockets};
@@ -66,8 +67,26 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
         Action::RemoveRoute(network) => send(&[Errno::SRCH], &|batch| {
             unreachable(*network).remove_in(batch);
         }),
+        // The link may be gone or off by now; when it is back there is another pass.
+        Action::SetRoutes(routes) => send_all(sockets, routes, |route, batch| {
+            route.replace_in(batch);
+            batch.tolerating(&[Errno::NODEV, Errno::NETDOWN]);
+        }),
+        Action::RemoveRoutes(routes) => remove_routes(sockets, routes),
         Action::AddRule(rule) => send(&[Errno::EXIST], &|batch| rule.add_to(batch)),
         Action::RemoveRule(rule) => send(&[Errno::NOENT], &|batch| rule.remove_in(batch)),
+        Action::SetFeature {
+            link,
+            name,
+            feature,
+            switch,
+        } => {
+            // Pods are reached without it, only slower: it must not count as a fault of the network.
+            if let Err(error) = set_feature(*link, feature, *switch) {
+                tracing::warn!(link = name, feature, %switch, %error, "a link can't be tuned");
+            }
+            Ok(())
+        }
         // The link may be gone or off by now, and then there is nothing to restore.
         Action::RestoreRoute { address, link } => send(
             &[Errno::EXIST, Errno::NODEV, Errno::NETDOWN, Errno::INVAL],
@@ -84,6 +103,37 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
         }),
         Action::Publish(port) => host_ports::add(filter, &[*port]).map_err(NetworkError::HostPort),
         Action::Unpublish(port) => Ok(host_ports::remove(filter, &[*port])?),
+    }
+}
+
+/// Sends something for each of these routes, which may be hundreds.
+fn send_all(
+    sockets: &Sockets,
+    routes: &[Route],
+    write: impl Fn(&Route, &mut Batch),
+) -> Result<(), NetworkError> {
+    // The answers to so many, should the kernel refuse them all, fit into the socket.
+    const AT_ONCE: usize = 100;
+    for routes in routes.chunks(AT_ONCE) {
+        let mut batch = Batch::new();
+        routes.iter().for_each(|route| write(route, &mut batch));
+        sockets.route.send(batch)?;
+    }
+    Ok(())
+}
+
+pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), NetworkError> {
+    send_all(sockets, routes, |route, batch| {
+        route.remove_in(batch);
+        batch.tolerating(&[Errno::SRCH]);
+    })
+}
+
+/// A kernel that has no such thing can't have been asked for it before.
+pub(super) fn set_feature(link: u32, feature: &str, switch: Switch) -> Result<(), NetError> {
+    match Ethtool::open()? {
+        Some(ethtool) => ethtool.set(link, feature, switch),
+        None => Ok(()),
     }
 }
 

@@ -7,7 +7,9 @@ use ipam::{Range, RangeError};
 use ipnet::IpNet;
 use net::ruleset::Contents;
 
+use super::{Mesh, Overlap};
 use crate::config::{Config, KeepOff, Mode};
+use crate::mesh::apart::TAILNET;
 
 /// How the network that all pods share is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,12 @@ pub struct Desired {
     pub cluster: Vec<IpNet>,
     /// What the table `inet headcni` is to know else.
     pub contents: Contents,
+    /// The way to other nodes, if there is to be one.
+    pub mesh: Option<Mesh>,
+    /// What this node sends from to other nodes' pods: the pods' gateways, wherever they are.
+    pub sources: Vec<IpAddr>,
+    /// Networks of other nodes that get no route.
+    pub overlaps: Vec<Overlap>,
     /// Whether others are told to keep off our links.
     pub keep_off: KeepOff,
 }
@@ -43,24 +51,33 @@ pub enum DesiredError {
 
 impl Desired {
     /// `local` are the networks of this node's pods, `base` those of the whole cluster's as far as
-    /// they are known, and `inside` the names of the links that the mesh is reached by.
+    /// they are known, and `mesh` is the way to the others.
     pub fn new(
         config: &Config,
         local: &[IpNet],
         base: &[IpNet],
-        inside: &[String],
+        mesh: Option<&Mesh>,
     ) -> Result<Self, DesiredError> {
         if local.is_empty() {
             return Err(DesiredError::NoNetwork);
         }
-        let pods = [base, local].concat();
+        let (mesh, overlaps) = mesh.map(|mesh| mesh.judged(local)).unzip();
+        let remotes = mesh.iter().flat_map(|mesh| &mesh.remotes).copied();
+        let pods: Vec<IpNet> = [base, local].concat().into_iter().chain(remotes).collect();
         let services = &config.network.service_cidr.0;
         // Also in native mode: pods of an earlier mode may still be on it.
         let bridges = vec![config.cni.bridge.name.clone()];
-        let gateways = match config.cni.mode {
-            Mode::Native => gateways(local, config.ipam.gateway)?,
+        let inside = bridges
+            .iter()
+            .chain(mesh.iter().map(|mesh: &Mesh| &mesh.link));
+        let sources = gateways(local, config.ipam.gateway);
+        let (sources, gateways) = match config.cni.mode {
+            Mode::Native => {
+                let gateways = sources?;
+                (gateways.clone(), gateways)
+            }
             // The bridge has them.
-            Mode::Bridge => Vec::new(),
+            Mode::Bridge => (sources.unwrap_or_default(), Vec::new()),
         };
         Ok(Self {
             local: local.to_vec(),
@@ -68,12 +85,27 @@ impl Desired {
             cluster: largest(&[pods.as_slice(), services].concat()),
             contents: Contents {
                 guarded: largest(&pods),
-                inside: [bridges.as_slice(), inside].concat(),
+                inside: inside.cloned().collect(),
                 is_unmasqueraded: !config.network.masquerade,
+                tailnet: mesh.iter().flat_map(|_| TAILNET).collect(),
                 bridges,
             },
+            mesh,
+            sources,
+            overlaps: overlaps.unwrap_or_default(),
             keep_off: config.network.keep_off,
         })
+    }
+
+    /// The networks of all pods of the cluster, of those families that pods have here.
+    pub(super) fn cluster_of_pods(&self) -> impl Iterator<Item = IpNet> {
+        let networks = self.contents.guarded.iter().copied();
+        networks.filter(|network| self.has(Family::of(network)))
+    }
+
+    /// Whether links that the mesh's packets come by are to be tuned for them.
+    pub(super) fn has_tuned_links(&self) -> bool {
+        self.mesh.as_ref().is_some_and(|mesh| mesh.tune_links)
     }
 
     /// Whether pods have addresses of this family.
@@ -133,9 +165,16 @@ mod tests {
         text.parse::<Networks>().unwrap().0
     }
 
-    fn desired(config: &Config, local: &str, base: &str, inside: &[&str]) -> Desired {
-        let inside: Vec<String> = inside.iter().map(|name| (*name).to_owned()).collect();
-        Desired::new(config, &networks(local), &networks(base), &inside).unwrap()
+    fn desired(config: &Config, local: &str, base: &str, mesh: Option<&Mesh>) -> Desired {
+        Desired::new(config, &networks(local), &networks(base), mesh).unwrap()
+    }
+
+    fn mesh(remotes: &str) -> Mesh {
+        Mesh {
+            link: "mesh0".to_owned(),
+            remotes: networks(remotes),
+            ..Mesh::default()
+        }
     }
 
     fn ips(texts: &[&str]) -> Vec<IpAddr> {
@@ -147,7 +186,13 @@ mod tests {
         let mut config = Config::default();
         config.network.service_cidr = "10.96.0.0/12".parse().unwrap();
         let base = "10.244.0.0/16,fd00:244::/56";
-        let found = desired(&config, "10.244.3.0/24,fd00:244:0:3::/64", base, &["mesh0"]);
+        let mesh = mesh("10.244.4.0/24");
+        let found = desired(
+            &config,
+            "10.244.3.0/24,fd00:244:0:3::/64",
+            base,
+            Some(&mesh),
+        );
         assert_eq!(found.gateways, ips(&["10.244.3.1", "fd00:244:0:3::1"]));
         assert_eq!(found.contents.guarded, networks(base));
         assert_eq!(
@@ -165,8 +210,9 @@ mod tests {
         let mut config = Config::default();
         config.cni.mode = Mode::Bridge;
         config.network.masquerade = false;
-        let found = desired(&config, "10.244.3.0/24", "", &["mesh0"]);
+        let found = desired(&config, "10.244.3.0/24", "", Some(&mesh("")));
         assert_eq!(found.gateways, ips(&[]));
+        assert_eq!(found.sources, ips(&["10.244.3.1"]));
         assert_eq!(found.contents.inside, ["headcni0", "mesh0"]);
         assert_eq!(found.contents.bridges, ["headcni0"]);
         assert!(found.contents.is_unmasqueraded);
@@ -178,14 +224,29 @@ mod tests {
     fn the_gateway_that_is_said_counts_for_its_network() {
         let mut config = Config::default();
         config.ipam.gateway = Some("10.244.3.254".parse().unwrap());
-        let found = desired(&config, "10.244.3.0/24,fd00::/64", "", &[]);
+        let found = desired(&config, "10.244.3.0/24,fd00::/64", "", None);
         assert_eq!(found.gateways, ips(&["10.244.3.254", "fd00::1"]));
+    }
+
+    #[test]
+    fn where_the_cluster_s_networks_are_not_known_those_of_other_nodes_count() {
+        let config = Config::default();
+        let remotes = mesh("10.244.4.0/24,10.244.3.0/25,10.7.0.0/16");
+        let found = desired(&config, "10.244.3.0/24", "", Some(&remotes));
+        let expected = networks("10.7.0.0/16,10.244.3.0/24,10.244.4.0/24");
+        assert_eq!(found.contents.guarded, expected);
+        assert_eq!(found.cluster, expected);
+        assert_eq!(found.overlaps.len(), 1);
+        assert_eq!(found.contents.tailnet, TAILNET);
+        let without = desired(&config, "10.244.3.0/24", "", None);
+        assert_eq!(without.contents.guarded, networks("10.244.3.0/24"));
+        assert_eq!(without.contents.tailnet, []);
     }
 
     #[test]
     fn a_network_without_room_is_refused() {
         let config = Config::default();
-        let refused = |local: &str| Desired::new(&config, &networks(local), &[], &[]).unwrap_err();
+        let refused = |local: &str| Desired::new(&config, &networks(local), &[], None).unwrap_err();
         assert_eq!(
             refused("10.244.3.0/31").to_string(),
             "choose the gateway of 10.244.3.0/31"

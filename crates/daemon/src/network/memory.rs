@@ -1,8 +1,8 @@
 //! What has to be known again after a restart: how things were before us, and what of ours may have
 //! to be taken away.
 //!
-//! It is one small file, read by every pass and written when it changes. Sysctls and the marks of
-//! tables count for one boot of the kernel only.
+//! It is one small file, read by every pass and written when it changes. Sysctls, features of links
+//! and the marks of tables count for one boot of the kernel only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,11 +12,11 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use net::NetError;
+use net::ethtool::Switch;
 use net::ruleset::{self, Fingerprint, Table};
 use serde::{Deserialize, Serialize};
 
-use super::plan::Action;
-use super::{Desired, NetworkError, Place, Sockets};
+use super::{Action, Desired, NetworkError, Place, Sockets};
 use crate::files::write_atomic;
 
 /// It has a few hundred bytes, unless it is somebody else's.
@@ -29,6 +29,8 @@ pub struct Memory {
     boot: String,
     /// Values that we changed, as they were before, by their names below `/proc/sys/net`.
     pub(super) sysctls: BTreeMap<String, String>,
+    /// Features of links that we switched, as they were before, by the links' names.
+    pub(super) features: BTreeMap<String, BTreeMap<String, bool>>,
     /// Gateways that we may have put on `lo`.
     pub(super) gateways: BTreeSet<IpAddr>,
     /// Networks that we may have added to the sets of both tables.
@@ -68,6 +70,7 @@ impl Memory {
             // This boot's values are other ones, and so are the numbers of its tables.
             memory.boot = boot;
             memory.sysctls.clear();
+            memory.features.clear();
             memory.tables.clear();
         }
         memory
@@ -76,10 +79,23 @@ impl Memory {
     /// Notes what is about to be changed.
     pub(super) fn note(&mut self, desired: &Desired, actions: &[Action]) {
         for action in actions {
-            if let Action::SetSysctl { name, found, .. } = action {
-                self.sysctls
-                    .entry(name.clone())
-                    .or_insert_with(|| found.clone());
+            match action {
+                Action::SetSysctl { name, found, .. } => {
+                    self.sysctls
+                        .entry(name.clone())
+                        .or_insert_with(|| found.clone());
+                }
+                Action::SetFeature {
+                    name,
+                    feature,
+                    switch,
+                    ..
+                } => {
+                    let of_link = self.features.entry(name.clone()).or_default();
+                    let was_on = *switch == Switch::Off;
+                    of_link.entry(feature.clone()).or_insert(was_on);
+                }
+                _ => {}
             }
         }
         self.gateways.extend(&desired.gateways);
@@ -92,6 +108,9 @@ impl Memory {
     pub(super) fn forget_old(&mut self, desired: &Desired) {
         self.gateways.retain(|one| desired.gateways.contains(one));
         self.cluster.retain(|one| desired.cluster.contains(one));
+        if !desired.has_tuned_links() {
+            self.features.clear();
+        }
     }
 
     /// Notes how the tables look now that they were put in place.

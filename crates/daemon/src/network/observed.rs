@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use net::ethtool::{Ethtool, Features};
 use net::host_ports::{self, HostPort, HostPortError};
 use net::ruleset::{self, Fingerprint, Sets, Table};
 use net::{
@@ -11,8 +12,8 @@ use net::{
 };
 
 use super::desired::Family;
-use super::plan::{FORWARD_IPV4, FORWARD_IPV6, accept_ra};
-use super::{Desired, NetworkError, Sockets};
+use super::plan::{FORWARD_IPV4, FORWARD_IPV6, accept_ra, uplinks};
+use super::{Desired, Memory, Mesh, NetworkError, Sockets};
 
 /// How the network is, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Observed {
     pub sysctls: BTreeMap<String, String>,
     /// All links.
     pub links: Vec<Link>,
-    /// All addresses.
+    /// All addresses that can be sent from.
     pub addresses: Vec<Address>,
     /// All routes.
     pub routes: Vec<Route>,
@@ -29,6 +30,8 @@ pub struct Observed {
     pub rules: Vec<DestinationRule>,
     /// All permanent neighbours.
     pub neighbours: Vec<Neighbour>,
+    /// What links can do, by their numbers, as far as it may have to be changed.
+    pub features: BTreeMap<u32, Features>,
     /// nftables.
     pub tables: Tables,
 }
@@ -62,17 +65,23 @@ pub struct TableState {
 }
 
 impl Observed {
-    pub(super) fn look(sockets: &Sockets, desired: &Desired) -> Result<Self, NetworkError> {
+    pub(super) fn look(
+        sockets: &Sockets,
+        desired: &Desired,
+        memory: &Memory,
+    ) -> Result<Self, NetworkError> {
         let route = &sockets.route;
         let mut observed = Self {
             sysctls: BTreeMap::new(),
             links: net::links(route)?,
-            addresses: net::addresses(route)?,
+            addresses: net::settled_addresses(route)?,
             routes: net::routes(route)?,
             rules: net::destination_rules(route)?,
             neighbours: net::permanent_neighbours(route)?,
+            features: BTreeMap::new(),
             tables: Tables::look(&sockets.netfilter, desired)?,
         };
+        observed.features = observed.features_of_links(desired, memory);
         if desired.has(Family::Ipv4) {
             observed.read(FORWARD_IPV4)?;
         }
@@ -83,6 +92,30 @@ impl Observed {
             }
         }
         Ok(observed)
+    }
+
+    /// The mesh's link, if it is there.
+    pub(super) fn mesh_link(&self, mesh: &Mesh) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == mesh.link)
+    }
+
+    /// Of links that are to be tuned, or were. Who can't be asked is as good as one that can't do it:
+    /// only speed is lost.
+    fn features_of_links(&self, desired: &Desired, memory: &Memory) -> BTreeMap<u32, Features> {
+        let is_known = |link: &&Link| memory.features.contains_key(&link.name);
+        let links: Vec<&Link> = if desired.has_tuned_links() {
+            uplinks(desired, self)
+        } else {
+            self.links.iter().filter(is_known).collect()
+        };
+        if links.is_empty() {
+            return BTreeMap::new();
+        }
+        let Ok(Some(ethtool)) = Ethtool::open() else {
+            return BTreeMap::new();
+        };
+        let ask = |link: &&Link| Some((link.index, ethtool.features(link.index).ok()??));
+        links.iter().filter_map(ask).collect()
     }
 
     fn read(&mut self, name: &str) -> Result<(), NetworkError> {

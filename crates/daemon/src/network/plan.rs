@@ -1,18 +1,24 @@
 //! What has to be done for the network to be as it should be. Nothing is touched here.
 
-use std::fmt;
+mod mesh;
+mod tuning;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use net::host_ports::HostPort;
 use net::ruleset::{Sets, Table};
-use net::{DestinationRule, Neighbour, PROTO_HEADCNI, Route, RouteKind, TABLE_MAIN};
+use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction, TABLE_MAIN};
 
 use super::desired::Family;
-use super::{Desired, LO_INDEX, Memory, Observed, TableState};
+use super::{Action, Desired, Edit, LO_INDEX, Memory, Observed, TableState};
+
+pub(super) use mesh::is_in_mesh_table;
+pub use mesh::{MESH_TABLE, PRIORITY_MARKED, PRIORITY_MESH};
+pub(super) use tuning::uplinks;
 
 /// The rule that keeps whatever else is configured from stealing packets to this node's own pods:
-/// ahead of Tailscale's, which begin at 5210. 5195 and 5200 are for the mesh.
+/// ahead of Tailscale's, which begin at 5210. With it, table `main` has the last word on them: in
+/// native mode a route to each pod, in bridge mode the bridge's, and under both an unreachable one.
 pub const PRIORITY_LOCAL: u32 = 5190;
 /// Worse than any route to a pod, and than a bridge's to all of them.
 pub const METRIC_UNREACHABLE: u32 = 4_000_000;
@@ -26,120 +32,22 @@ pub(super) fn accept_ra(link: &str) -> String {
     format!("ipv6/conf/{link}/accept_ra")
 }
 
-/// What is wrong with a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edit {
-    /// It isn't there.
-    Missing,
-    /// It says that it is of another version.
-    OtherVersion,
-    /// It isn't as we left it, or not from us.
-    Changed,
-}
-
-/// Something to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// A sysctl gets another value.
-    SetSysctl {
-        /// Its name below `/proc/sys/net`.
-        name: String,
-        /// The new value.
-        value: &'static str,
-        /// The old one.
-        found: String,
-    },
-    /// A table is put in place.
-    PutTable(Table, Edit),
-    /// The sets of the table for pods are filled.
-    SetContents,
-    /// Networks are added to the sets of both tables.
-    Cover(Sets),
-    /// Networks are taken out of the sets of both tables.
-    Uncover(Vec<IpNet>),
-    /// `lo` gets a gateway's address.
-    AddGateway(IpAddr),
-    /// `lo` loses one.
-    RemoveGateway(IpAddr),
-    /// A network of ours becomes unreachable where no pod has the address.
-    AddRoute(IpNet),
-    /// One that isn't ours any more is not unreachable any more.
-    RemoveRoute(IpNet),
-    /// A rule is added.
-    AddRule(DestinationRule),
-    /// A rule is removed.
-    RemoveRule(DestinationRule),
-    /// A pod's address leads by its link again.
-    RestoreRoute {
-        /// The pod's address.
-        address: IpAddr,
-        /// The number of the link.
-        link: u32,
-    },
-    /// A pod's hardware address is known again.
-    RestoreNeighbour(Neighbour),
-    /// A hostPort leads to its pod again.
-    Publish(HostPort),
-    /// A hostPort that leads to no pod is taken back.
-    Unpublish(HostPort),
-}
-
-impl Action {
-    /// The table that looks different afterwards.
-    pub(super) fn table(&self) -> Option<Table> {
-        match self {
-            Self::PutTable(table, _) => Some(*table),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SetSysctl { name, value, found } => {
-                write!(f, "net/{name} was {found}, and is {value} now")
-            }
-            Self::PutTable(table, edit) => {
-                let was = match edit {
-                    Edit::Missing => "was missing",
-                    Edit::OtherVersion => "was of another version",
-                    Edit::Changed => "was not as we left it",
-                };
-                write!(f, "nftables table inet {} {was}", table.name())
-            }
-            Self::SetContents => f.write_str("sets of nftables table inet headcni were changed"),
-            Self::Cover(Sets::Cluster) => {
-                f.write_str("networks were missing from masquerade's sets")
-            }
-            Self::Cover(Sets::Excluded) => {
-                f.write_str("networks were missing from hostPorts' sets")
-            }
-            Self::Uncover(networks) => write!(f, "{networks:?} are no networks of the cluster now"),
-            Self::AddGateway(gateway) => write!(f, "gateway {gateway} was missing on lo"),
-            Self::RemoveGateway(gateway) => write!(f, "{gateway} is no gateway now"),
-            Self::AddRoute(network) => write!(f, "route unreachable {network} was missing"),
-            Self::RemoveRoute(network) => write!(f, "{network} is no network of this node now"),
-            Self::AddRule(rule) => write!(f, "rule for packets to {} was missing", rule.to),
-            Self::RemoveRule(rule) => write!(f, "rule for packets to {} was too much", rule.to),
-            Self::RestoreRoute { address, .. } => write!(f, "route to pod {address} was missing"),
-            Self::RestoreNeighbour(neighbour) => {
-                write!(f, "neighbour of pod {} was missing", neighbour.address)
-            }
-            Self::Publish(port) => write!(f, "hostPort {port} of {} was missing", port.pod),
-            Self::Unpublish(port) => write!(f, "hostPort {port} led to no pod, at {}", port.pod),
-        }
-    }
-}
-
-/// What has to be done, in this order: what protects comes before what lets through.
+/// What has to be done, in this order: what protects comes before what lets through, and goes after
+/// it.
 pub fn plan(desired: &Desired, observed: &Observed, memory: &Memory) -> Vec<Action> {
     let mut actions = Vec::new();
     plan_tables(desired, observed, memory, &mut actions);
     plan_sysctls(desired, observed, &mut actions);
     plan_gateways(desired, observed, memory, &mut actions);
-    plan_routes(desired, observed, &mut actions);
+    let (new, old) = plan_routes(desired, observed);
+    let (new_of_mesh, old_of_mesh) = mesh::plan_routes(desired, observed);
+    // All ways are there before a rule leads to them, and stay until none does.
+    actions.extend(new);
+    actions.extend(new_of_mesh);
     plan_rules(desired, observed, &mut actions);
+    actions.extend(old_of_mesh);
+    actions.extend(old);
+    tuning::plan(desired, observed, memory, &mut actions);
     actions
 }
 
@@ -242,7 +150,8 @@ pub(super) fn is_ours(route: &Route) -> bool {
         && route.metric == Some(METRIC_UNREACHABLE)
 }
 
-fn plan_routes(desired: &Desired, observed: &Observed, actions: &mut Vec<Action>) {
+/// Routes to add, and routes to remove.
+fn plan_routes(desired: &Desired, observed: &Observed) -> (Vec<Action>, Vec<Action>) {
     let present: Vec<IpNet> = observed
         .routes
         .iter()
@@ -250,15 +159,18 @@ fn plan_routes(desired: &Desired, observed: &Observed, actions: &mut Vec<Action>
         .map(|route| route.dst)
         .collect();
     let missing = desired.local.iter().filter(|net| !present.contains(net));
-    actions.extend(missing.map(|network| Action::AddRoute(*network)));
     let old = present.iter().filter(|net| !desired.local.contains(net));
-    actions.extend(old.map(|network| Action::RemoveRoute(*network)));
+    (
+        missing.copied().map(Action::AddRoute).collect(),
+        old.copied().map(Action::RemoveRoute).collect(),
+    )
 }
 
 fn rule(local: IpNet) -> DestinationRule {
     DestinationRule {
         to: local,
-        table: TABLE_MAIN,
+        mark: None,
+        action: RuleAction::Lookup(TABLE_MAIN),
         priority: PRIORITY_LOCAL,
         protocol: PROTO_HEADCNI,
     }
@@ -266,16 +178,21 @@ fn rule(local: IpNet) -> DestinationRule {
 
 /// Whether a rule is one of ours, right or wrong.
 pub(super) fn is_our_rule(rule: &DestinationRule) -> bool {
-    rule.priority == PRIORITY_LOCAL && rule.protocol == PROTO_HEADCNI
+    let ours = [PRIORITY_LOCAL, PRIORITY_MARKED, PRIORITY_MESH];
+    ours.contains(&rule.priority) && rule.protocol == PROTO_HEADCNI
 }
 
 fn plan_rules(desired: &Desired, observed: &Observed, actions: &mut Vec<Action>) {
-    let wanted: Vec<DestinationRule> = desired.local.iter().map(|local| rule(*local)).collect();
+    let mut wanted: Vec<DestinationRule> = desired.local.iter().map(|local| rule(*local)).collect();
+    wanted.extend(mesh::rules(desired));
     let missing = wanted.iter().filter(|rule| !observed.rules.contains(rule));
     actions.extend(missing.map(|rule| Action::AddRule(*rule)));
     let ours = observed.rules.iter().filter(|rule| is_our_rule(rule));
-    let old = ours.filter(|rule| !wanted.contains(rule));
-    actions.extend(old.map(|rule| Action::RemoveRule(*rule)));
+    let mut old: Vec<&DestinationRule> = ours.filter(|rule| !wanted.contains(rule)).collect();
+    // As they are asked, but from the last to the first: what leads into the mesh goes before what
+    // keeps out of it.
+    old.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+    actions.extend(old.into_iter().map(|rule| Action::RemoveRule(*rule)));
 }
 
 #[cfg(test)]

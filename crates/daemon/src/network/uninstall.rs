@@ -2,10 +2,10 @@
 
 use net::nft::NftError;
 use net::ruleset::{self, LINK_GROUP, Table};
-use net::{Batch, Errno};
+use net::{Batch, Errno, Route};
 
-use super::apply::{on_lo, set_sysctl};
-use super::plan::{is_our_rule, is_ours};
+use super::apply::{on_lo, remove_routes, set_feature, set_sysctl};
+use super::plan::{is_in_mesh_table, is_our_rule, is_ours};
 use super::{Memory, NetworkError, Place, Sockets, firewall, keep_off};
 use crate::config::KeepOff;
 
@@ -34,6 +34,7 @@ pub fn remove(place: &Place, links: PodLinks) -> Result<(), NetworkError> {
     for (name, value) in &memory.sysctls {
         outcomes.push(set_sysctl(name, value));
     }
+    outcomes.push(restore_features(&sockets, &memory));
     if links == PodLinks::Delete {
         outcomes.push(delete_links(&sockets, &memory));
     }
@@ -45,7 +46,7 @@ pub fn remove(place: &Place, links: PodLinks) -> Result<(), NetworkError> {
     }
 }
 
-/// Rules, routes and gateways.
+/// Rules, routes and gateways, in the reverse of the order in which they were made.
 fn take_away(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
     let socket = &sockets.route;
     let mut batch = Batch::new();
@@ -54,11 +55,12 @@ fn take_away(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
         rule.remove_in(&mut batch);
         batch.tolerating(&[Errno::NOENT]);
     }
+    socket.send(batch)?;
     let routes = net::routes(socket)?;
-    for route in routes.iter().filter(|route| is_ours(route)) {
-        route.remove_in(&mut batch);
-        batch.tolerating(&[Errno::SRCH]);
-    }
+    let is_ours = |route: &&Route| is_ours(route) || is_in_mesh_table(route);
+    let routes: Vec<Route> = routes.iter().filter(is_ours).cloned().collect();
+    remove_routes(sockets, &routes)?;
+    let mut batch = Batch::new();
     for gateway in &memory.gateways {
         on_lo(*gateway).remove_in(&mut batch);
         batch.tolerating(&[Errno::ADDRNOTAVAIL]);
@@ -75,6 +77,19 @@ fn delete(sockets: &Sockets, table: Table) -> Result<(), NetworkError> {
         table: table.name(),
         source,
     })
+}
+
+/// Links that are gone have nothing to be restored.
+fn restore_features(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
+    for (name, before) in &memory.features {
+        let Some(link) = net::link(&sockets.route, name)? else {
+            continue;
+        };
+        for (feature, is_on) in before {
+            set_feature(link.index, feature, (*is_on).into())?;
+        }
+    }
+    Ok(())
 }
 
 fn delete_links(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {

@@ -4,6 +4,8 @@
 //! Changes that others make to their own things are let pass, so that a busy node, where chains and
 //! links come and go all the time, costs nothing.
 
+mod awaited;
+
 use std::collections::HashSet;
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
@@ -16,8 +18,10 @@ use net::{Link, NetError, PROTO_HEADCNI, Socket};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::LO_INDEX;
 use super::firewall::CHAINS_OF_OTHERS;
+use super::{Desired, LO_INDEX};
+
+use awaited::{Awaited, MeshLink};
 
 /// How long to wait before a watch that broke is begun anew.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,6 +33,15 @@ pub struct Signals {
     pub network: Arc<Notify>,
     /// A firewall of somebody else may have changed.
     pub firewall: Arc<Notify>,
+    awaited: Awaited,
+}
+
+impl Signals {
+    /// Says what passes go by from now on, before the first of them is made: what they miss of it is
+    /// told as soon as it is there.
+    pub fn wait_for(&self, desired: &Desired) {
+        self.awaited.set(desired);
+    }
 }
 
 /// What a change matters to.
@@ -120,13 +133,15 @@ fn listen(signals: &Signals, stop: &PipeReader) {
 fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
     let (mut route, mut netfilter) = (Watch::route()?, Watch::netfilter()?);
     let mut flaps = Flaps::of(&net::links(&Socket::route()?)?);
+    let mut mesh = MeshLink::default();
     // Whatever happened before the sockets were there.
     tell(signals, BOTH);
     while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {
         let mut all = NEITHER;
         let mut gather = |change: Change| {
             let one = concern(&change);
-            all.network |= one.network | flaps.is_back(&change);
+            all.network |=
+                one.network | flaps.is_back(&change) | mesh.concerns(&change, &signals.awaited);
             all.firewall |= one.firewall;
         };
         // If there is more than that, the next wait ends at once.

@@ -144,7 +144,7 @@ fn a_network_that_changes_leaves_nothing_of_the_old_one() {
     scene.passed(&wanted());
     let config = Config::default();
     let moved = |local: &str, base: &str| Wanted {
-        desired: Desired::new(&config, &networks(local), &networks(base), &[]).unwrap(),
+        desired: Desired::new(&config, &networks(local), &networks(base), None).unwrap(),
         pods: None,
     };
     scene.passed(&moved("10.77.5.0/24", "10.77.0.0/16"));

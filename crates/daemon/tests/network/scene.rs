@@ -104,7 +104,7 @@ pub(crate) fn wanted() -> Wanted {
 }
 
 pub(crate) fn wanted_by(config: &Config) -> Wanted {
-    let desired = Desired::new(config, &networks(LOCAL), &networks(BASE), &[]).unwrap();
+    let desired = Desired::new(config, &networks(LOCAL), &networks(BASE), None).unwrap();
     Wanted {
         desired,
         pods: None,

@@ -20,6 +20,8 @@ pub struct Contents {
     pub inside: Vec<String>,
     /// Names of bridges that pods are on.
     pub bridges: Vec<String>,
+    /// Networks of the mesh's members: pods keep their own address where they reach them by `inside`.
+    pub tailnet: Vec<IpNet>,
     /// Whether pods keep their own address wherever they send to.
     pub is_unmasqueraded: bool,
 }
@@ -31,13 +33,9 @@ pub(super) enum Wanted {
 }
 
 impl Contents {
-    pub(super) fn by_set(&self) -> [(Set<'static>, Wanted); 5] {
-        let (ipv4, ipv6): (Vec<IpNet>, _) =
-            self.guarded.iter().partition(|net| net.addr().is_ipv4());
-        let intervals = |networks: Vec<IpNet>| {
-            let intervals = networks.into_iter().map(Interval::from).collect();
-            Wanted::Intervals(cover::merged(intervals))
-        };
+    pub(super) fn by_set(&self) -> [(Set<'static>, Wanted); 7] {
+        let [ipv4, ipv6] = by_family(&self.guarded);
+        let [tailnet_ipv4, tailnet_ipv6] = by_family(&self.tailnet);
         let names = |names: &[String]| Wanted::Keys(names.iter().map(|name| key(name)).collect());
         let families = if self.is_unmasqueraded {
             FAMILIES.map(|family| vec![family]).to_vec()
@@ -45,13 +43,25 @@ impl Contents {
             Vec::new()
         };
         [
-            (set(TABLE, "guarded4"), intervals(ipv4)),
-            (set(TABLE, "guarded6"), intervals(ipv6)),
+            (set(TABLE, "guarded4"), ipv4),
+            (set(TABLE, "guarded6"), ipv6),
             (set(TABLE, "inside"), names(&self.inside)),
             (set(TABLE, "bridges"), names(&self.bridges)),
+            (set(TABLE, "tailnet4"), tailnet_ipv4),
+            (set(TABLE, "tailnet6"), tailnet_ipv6),
             (set(TABLE, "unmasqueraded"), Wanted::Keys(families)),
         ]
     }
+}
+
+/// What the sets for IPv4 and IPv6 are to hold.
+fn by_family(networks: &[IpNet]) -> [Wanted; 2] {
+    let (ipv4, ipv6): (Vec<IpNet>, Vec<IpNet>) =
+        networks.iter().partition(|net| net.addr().is_ipv4());
+    [ipv4, ipv6].map(|networks| {
+        let intervals = networks.into_iter().map(Interval::from).collect();
+        Wanted::Intervals(cover::merged(intervals))
+    })
 }
 
 /// A name as the kernel compares it: with zeros up to its full length.

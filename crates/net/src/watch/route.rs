@@ -2,7 +2,7 @@
 
 use super::{Change, bit};
 use crate::batch::Message;
-use crate::read::{attribute, text_of, u32_of};
+use crate::read::{attribute, ip_of, text_of, u32_of};
 
 /// `RTNLGRP_*`, `include/uapi/linux/rtnetlink.h`.
 pub(super) const GROUPS: u32 = bit(LINK)
@@ -26,10 +26,13 @@ const IPV6_NETCONF: u32 = 25;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
 const RTM_DELRULE: u16 = 33;
 const RTM_NEWNETCONF: u16 = 80;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_GROUP: u16 = 27;
 const IFF_UP: u32 = 1;
@@ -42,6 +45,14 @@ pub(super) fn read(message: &Message<'_>) -> Option<Change> {
     let payload = message.payload;
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => link(message),
+        RTM_NEWADDR => {
+            let attrs = payload.get(8..)?;
+            // Of a pair of addresses, the first one is the link's own.
+            let own = attribute(attrs, IFA_LOCAL).or_else(|| attribute(attrs, IFA_ADDRESS));
+            Some(Change::Address {
+                address: ip_of(own?)?,
+            })
+        }
         RTM_DELADDR => Some(Change::AddressGone {
             link: u32_of(payload.get(4..)?)?,
         }),

@@ -18,6 +18,7 @@ fn contents() -> Contents {
         guarded: networks(&["10.244.0.0/16", "fd00:244::/56", "10.244.3.0/24"]),
         inside: vec!["headcni01".to_owned(), "headcni0".to_owned()],
         bridges: vec!["headcni0".to_owned()],
+        tailnet: networks(&["100.64.0.0/10", "fd7a:115c:a1e0::/48"]),
         is_unmasqueraded: true,
     }
 }
@@ -54,6 +55,8 @@ fn sets_hold_just_what_they_are_told_to() {
     assert_eq!(elements(&node, "guarded6"), ["fd00:244::/56"]);
     assert_eq!(elements(&node, "inside"), ["\"headcni0\"", "\"headcni01\""]);
     assert_eq!(elements(&node, "bridges"), ["\"headcni0\""]);
+    assert_eq!(elements(&node, "tailnet4"), ["100.64.0.0/10"]);
+    assert_eq!(elements(&node, "tailnet6"), ["fd7a:115c:a1e0::/48"]);
     assert_eq!(elements(&node, "unmasqueraded"), ["ipv4", "ipv6"]);
     nft(&node, "add element inet headcni guarded4 { 192.0.2.0/24 }");
     nft(&node, "delete element inet headcni inside { \"headcni0\" }");

@@ -1,3 +1,5 @@
+mod of_mesh;
+
 use std::collections::BTreeMap;
 
 use net::ruleset::Fingerprint;
@@ -16,7 +18,7 @@ fn networks(text: &str) -> Vec<IpNet> {
 
 fn desired_for(local: &str) -> Desired {
     let base = networks("10.244.0.0/16,fd00:244::/56");
-    Desired::new(&Config::default(), &networks(local), &base, &[]).unwrap()
+    Desired::new(&Config::default(), &networks(local), &base, None).unwrap()
 }
 
 fn desired() -> Desired {
@@ -69,6 +71,7 @@ fn in_order() -> Observed {
         routes: desired.local.iter().map(|net| unreachable(*net)).collect(),
         rules: desired.local.iter().map(|net| rule(*net)).collect(),
         neighbours: Vec::new(),
+        features: BTreeMap::new(),
         tables: Tables {
             pods: Some(table(Table::Pods)),
             ports: Some(table(Table::Ports)),
@@ -168,9 +171,9 @@ fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected:
 
 #[rstest]
 #[case::missing(None, Edit::Missing)]
-#[case::old(Some((Some(1), "headcni")), Edit::OtherVersion)]
+#[case::old(Some((Some(2), "headcni")), Edit::OtherVersion)]
 #[case::unnamed(Some((None, "headcni")), Edit::OtherVersion)]
-#[case::edited(Some((Some(2), "another")), Edit::Changed)]
+#[case::edited(Some((Some(3), "another")), Edit::Changed)]
 fn a_table_that_is_not_as_we_left_it_is_put_back(
     #[case] state: Option<(Option<u32>, &str)>,
     #[case] edit: Edit,
@@ -219,8 +222,8 @@ fn an_old_network_is_taken_away() {
     let expected = [
         Action::Uncover(networks("10.77.0.0/16")),
         Action::RemoveGateway(ip("10.244.9.1")),
-        Action::RemoveRoute(old.local[0]),
         Action::RemoveRule(rule(old.local[0])),
+        Action::RemoveRoute(old.local[0]),
     ];
     assert_eq!(plan(&desired(), &observed, &memory), expected);
 }
@@ -245,7 +248,7 @@ fn things_of_others_stay() {
             ..rule(network)
         },
         DestinationRule {
-            priority: 5200,
+            priority: 5210,
             ..rule(network)
         },
     ] {
@@ -262,7 +265,10 @@ fn things_of_others_stay() {
 fn a_rule_of_ours_that_leads_elsewhere_is_replaced() {
     let mut observed = in_order();
     let right = observed.rules[0];
-    let wrong = DestinationRule { table: 52, ..right };
+    let wrong = DestinationRule {
+        action: RuleAction::Lookup(52),
+        ..right
+    };
     observed.rules[0] = wrong;
     let expected = [Action::AddRule(right), Action::RemoveRule(wrong)];
     assert_eq!(plan_of(&observed), expected);

@@ -1,7 +1,7 @@
 use net::host_ports::Protocol;
 
 use super::*;
-use crate::network::plan::Edit;
+use crate::network::Edit;
 
 const MAC: Mac = Mac::local([2, 0, 0, 0, 0, 1]);
 
