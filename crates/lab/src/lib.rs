@@ -39,6 +39,7 @@ mod rules;
 mod snapshot;
 pub mod tools;
 mod traffic;
+mod underlay;
 mod wait;
 
 pub use authority::{Certified, certify};
@@ -58,4 +59,5 @@ pub use raw_link::RawLink;
 pub use rustix::process::Signal;
 pub use snapshot::Snapshot;
 pub use traffic::{EchoServer, Family};
+pub use underlay::{Nat, NatKind, Port, UPLINK, Underlay};
 pub use wait::eventually;

@@ -12,6 +12,7 @@ pub const DEBIAN_PACKAGES: &[&str] = &[
     "conntrack",
     "containerd",
     "ethtool",
+    "iperf3",
     "iproute2",
     "iptables",
     "iputils-ping",
@@ -94,8 +95,10 @@ const fn headscale(version: &'static str) -> GoModule {
     }
 }
 
-/// Every Go module that `make tools` builds.
-pub const GO_MODULES: &[GoModule] = &[CNI, CNI_PLUGINS];
+/// Every Go module that `make tools` builds, those first that most tests need.
+pub fn go_modules() -> impl Iterator<Item = &'static GoModule> {
+    [CNI, CNI_PLUGINS, TAILSCALE].iter().chain(HEADSCALES)
+}
 
 /// A Debian package at one version, and others with it, unpacked in the cache but not installed.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,3 @@
+//! What tests of the mesh stand on: the underlay, those who watch it, and real members.
+
+mod underlay;

@@ -1,0 +1,93 @@
+//! The underlay connects, translates and breaks as told.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lab::{EchoServer, Family, NatKind, Netns, Node, Port, UPLINK, Underlay, eventually};
+
+fn v6(port: &Port) -> String {
+    port.v6.unwrap().to_string()
+}
+
+#[test]
+fn plugged_nodes_reach_each_other_by_both_families() {
+    let underlay = Underlay::new().unwrap();
+    let nodes = ["n1", "n2", "n3"].map(|name| Node::new(name).unwrap());
+    let ports = nodes.each_ref().map(|node| underlay.plug(node).unwrap());
+    for (node, peer) in [(&nodes[0], &ports[1]), (&nodes[2], &ports[0])] {
+        node.ping(&peer.v4.to_string()).unwrap();
+        node.ping(&v6(peer)).unwrap();
+    }
+    for address in ["198.51.100.1", "2001:db8::1"] {
+        let way = nodes[0].run(["ip", "route", "get", address]).unwrap();
+        assert!(way.stdout.contains(UPLINK), "{}", way.stdout);
+        let ping = ["ping", "-n", "-c", "1", "-W", "0.3", address];
+        assert!(!nodes[0].attempt(ping).unwrap().status.success());
+    }
+}
+
+#[test]
+fn a_node_behind_a_router_can_call_and_cannot_be_called() {
+    let underlay = Underlay::new().unwrap();
+    let nat = underlay.nat(NatKind::Easy).unwrap();
+    let (inside, outside) = (Node::new("home").unwrap(), Node::new("cloud").unwrap());
+    let (home, cloud) = (nat.plug(&inside).unwrap(), underlay.plug(&outside).unwrap());
+    let server = EchoServer::start(&outside, Family::V4, 0).unwrap();
+    let called = SocketAddr::new(cloud.v4.into(), server.port().unwrap());
+    let seen_as = inside.call_echo(called, "hello").unwrap();
+    assert_eq!(seen_as, nat.outside().v4, "it is masqueraded");
+
+    let server = EchoServer::start(&inside, Family::V4, 0).unwrap();
+    let port = server.port().unwrap();
+    nat.router()
+        .call_echo(SocketAddr::new(home.v4.into(), port), "hello")
+        .unwrap();
+    for address in [home.v4, nat.outside().v4] {
+        let address = SocketAddr::new(address.into(), port);
+        // The one is unknown outside, the other has no port forwarded.
+        assert!(outside.call_echo(address, "hello").is_err(), "{address}");
+    }
+}
+
+#[test]
+fn a_cable_is_cut_and_mended() {
+    let underlay = Underlay::new().unwrap();
+    let nat = underlay.nat(NatKind::Hard).unwrap();
+    let (inside, outside) = (Node::new("home").unwrap(), Node::new("cloud").unwrap());
+    let (home, cloud) = (nat.plug(&inside).unwrap(), underlay.plug(&outside).unwrap());
+    let line = ["ping", "-n", "-c", "1", "-W", "0.3", &cloud.v4.to_string()].map(str::to_owned);
+    let is_reached = || inside.attempt(&line).unwrap().status.success();
+    let addresses = outside.addresses().unwrap();
+    assert!(is_reached());
+    for (cut, mend) in [
+        (
+            &(|| underlay.cut(&cloud)) as &dyn Fn() -> _,
+            &(|| underlay.mend(&cloud)) as &dyn Fn() -> _,
+        ),
+        (&|| nat.cut(&home), &|| nat.mend(&home)),
+    ] {
+        cut().unwrap();
+        assert!(!is_reached());
+        assert_eq!(outside.addresses().unwrap(), addresses, "only the cable is");
+        mend().unwrap();
+        eventually(Duration::from_secs(10), "the way is back", || {
+            is_reached().then_some(())
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_slow_cable_is_slow_or_the_kernel_cannot() {
+    let underlay = Underlay::new().unwrap();
+    let nodes = ["n1", "n2"].map(|name| Node::new(name).unwrap());
+    let [one, two] = nodes.each_ref().map(|node| underlay.plug(node).unwrap());
+    match underlay.delay(&one, Duration::from_millis(300)) {
+        Ok(()) => {
+            let ping =
+                ["ping", "-n", "-c", "1", "-W", "0.2", &two.v4.to_string()].map(str::to_owned);
+            assert!(!nodes[0].attempt(&ping).unwrap().status.success());
+        }
+        Err(error) => assert!(error.to_string().contains("NET_SCH_NETEM"), "{error:#}"),
+    }
+}
