@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Waits between tries. Registries count requests per minute, so the later ones outlast that.
-const BACK_OFF: [Duration; 5] = [
+/// Waits between tries. Registries count requests per minute, so the later ones outlast that. There
+/// are many of them because a large Go module asks for hundreds of files, and each try gets further.
+const BACK_OFF: [Duration; 8] = [
     Duration::from_secs(2),
     Duration::from_secs(8),
+    Duration::from_secs(20),
+    Duration::from_secs(20),
+    Duration::from_secs(20),
     Duration::from_secs(20),
     Duration::from_secs(45),
     Duration::from_secs(90),

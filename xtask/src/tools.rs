@@ -10,7 +10,7 @@ use std::process;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lab::tools::{GO_MODULES, PODMAN, cache_dir};
+use lab::tools::{PODMAN, cache_dir, go_modules};
 
 use crate::run::say;
 
@@ -35,7 +35,8 @@ pub(crate) fn ensure() -> Result<()> {
     // Another run may have done the work while this one waited: each step looks again.
     debian::install_missing(start)?;
     unpack::unpack_missing(start, &PODMAN)?;
-    for module in GO_MODULES {
+    // One after the other: each takes every core, and the later ones find much compiled already.
+    for module in go_modules() {
         go::build_missing(start, module)?;
     }
     say(start, &format!("tools: all there, in {}", cache.display()));
@@ -43,7 +44,7 @@ pub(crate) fn ensure() -> Result<()> {
 }
 
 fn is_complete() -> Result<bool> {
-    Ok(GO_MODULES.iter().all(|module| module.missing().is_empty())
+    Ok(go_modules().all(|module| module.missing().is_empty())
         && PODMAN.missing().is_empty()
         && debian::missing_packages()?.is_empty())
 }

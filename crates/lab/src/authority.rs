@@ -1,11 +1,12 @@
 //! A certificate authority of the lab's own: nobody else trusts it.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+
+use crate::files;
 
 /// Where a server's certificate, its key and the authority's certificate lie.
 #[derive(Debug, Clone)]
@@ -42,7 +43,7 @@ pub fn certify(address: IpAddr, dir: &Path) -> Result<Certified> {
 
     let write = |name: &str, text: String| -> Result<PathBuf> {
         let path = dir.join(name);
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        files::put(&path, text).with_context(|| format!("write {}", path.display()))?;
         Ok(path)
     };
     Ok(Certified {

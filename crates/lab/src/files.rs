@@ -39,7 +39,7 @@ impl Node {
         let path = self.path(&inside);
         let write = || -> io::Result<()> {
             path.parent().map_or(Ok(()), fs::create_dir_all)?;
-            File::create(&path)?.write_all(contents.as_ref())
+            put(&path, contents.as_ref())
         };
         write().with_context(|| format!("write {} on {}", inside.as_ref().display(), self.name()))
     }
@@ -54,4 +54,9 @@ impl Node {
     pub fn has(&self, inside: impl AsRef<Path>) -> bool {
         self.path(inside).symlink_metadata().is_ok()
     }
+}
+
+/// Writes a file that nobody needs after a crash, on this side.
+pub(crate) fn put(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    File::create(path)?.write_all(contents.as_ref())
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::authority::{self, Certified};
+use crate::files;
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::process::{self, Running};
@@ -46,7 +47,7 @@ impl<'a> Headscale<'a> {
             running: None,
         };
         let config = config(server.files.path(), address, &server.certified);
-        fs::write(server.config(), config).context("write headscale's configuration")?;
+        files::put(&server.config(), config).context("write headscale's configuration")?;
         server.resume()?;
         Ok(server)
     }
@@ -111,7 +112,7 @@ impl<'a> Headscale<'a> {
     /// Sets who may reach what.
     pub fn set_policy(&self, policy: &Value) -> Result<()> {
         let path = self.files.path().join("policy.json");
-        fs::write(&path, policy.to_string()).context("write a policy")?;
+        files::put(&path, policy.to_string()).context("write a policy")?;
         let mut command = self.command();
         command.args(["policy", "set", "-f"]).arg(&path);
         process::run(&mut command)?;

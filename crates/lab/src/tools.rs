@@ -57,6 +57,7 @@ pub const CNI_PLUGINS: GoModule = GoModule {
         "plugins/meta/portmap",
         "plugins/meta/tuning",
     ],
+    stamps: &[],
 };
 
 /// The reference runtime side of CNI, and the plugins that its own tests use.
@@ -65,6 +66,7 @@ pub const CNI: GoModule = GoModule {
     path: "github.com/containernetworking/cni",
     version: "v1.3.1",
     packages: &["cnitool", "plugins/test/noop", "plugins/test/sleep"],
+    stamps: &[],
 };
 
 /// tailscaled, and its command line to compare with.
@@ -73,6 +75,10 @@ pub const TAILSCALE: GoModule = GoModule {
     path: "tailscale.com",
     version: "v1.102.5",
     packages: &["cmd/tailscale", "cmd/tailscaled"],
+    stamps: &[
+        "tailscale.com/version.longStamp",
+        "tailscale.com/version.shortStamp",
+    ],
 };
 
 /// The server that nodes join: the newest that we know.
@@ -92,6 +98,7 @@ const fn headscale(version: &'static str) -> GoModule {
         path: "github.com/juanfont/headscale",
         version,
         packages: &["cmd/headscale"],
+        stamps: &[],
     }
 }
 
@@ -150,6 +157,9 @@ pub struct GoModule {
     pub version: &'static str,
     /// Main packages, relative to the module. The last part names the program.
     pub packages: &'static [&'static str],
+    /// Variables that get the version without its `v`. Programs commonly read it from what Go knows
+    /// about the main module, which they are not where they are built as somebody's dependency.
+    pub stamps: &'static [&'static str],
 }
 
 impl GoModule {

@@ -4,14 +4,17 @@
 //! forwards nothing: so a packet to somewhere else is not refused where it is made, but comes out
 //! on the wire, where a [`Sniffer`](crate::Sniffer) sees it.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ipnet::IpNet;
 
 use crate::netns::Netns;
 use crate::node::Node;
+use crate::sniffer::Sniffer;
 
 /// The link of a node that leads to the underlay.
 pub const UPLINK: &str = "eth0";
@@ -52,6 +55,11 @@ impl Underlay {
     /// The switch itself. Its links are the other ends of the cables.
     pub fn switch(&self) -> &Node {
         &self.switch.node
+    }
+
+    /// Watches every cable from now on, for the addresses of pods in clear.
+    pub fn watch(&self, pods: &[IpNet]) -> Result<Sniffer> {
+        Sniffer::start(&self.switch.node, pods)
     }
 
     /// Plugs a node in: its [`UPLINK`] gets the next free addresses, and default routes.
@@ -150,6 +158,11 @@ impl Nat {
         &self.outside
     }
 
+    /// Watches the router's cables, those of the network behind it and its own, from now on.
+    pub fn watch(&self, pods: &[IpNet]) -> Result<Sniffer> {
+        Sniffer::start(&self.switch.node, pods)
+    }
+
     /// Plugs a node in behind the router.
     pub fn plug(&self, node: &Node) -> Result<Port> {
         self.switch.plug(node)
@@ -227,9 +240,9 @@ impl Switch {
     }
 }
 
-impl std::fmt::Debug for Switch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Switch").field("node", &self.node).finish()
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Switch").field(&self.node).finish()
     }
 }
 

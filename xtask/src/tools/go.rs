@@ -9,7 +9,10 @@ use anyhow::{Context, Result};
 use lab::tools::{GoModule, cache_dir, program_name};
 
 use super::{fresh_dir, remove_dir};
-use crate::run::{run_patiently, say};
+use crate::run::{output, run_patiently, say};
+
+/// What the newest of the modules asks for. An older Go fetches that itself, if it may.
+const GO_NEEDED: &str = "1.26.6";
 
 /// Builds the programs of a module that the cache lacks. The caller holds the cache's lock.
 pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
@@ -23,8 +26,15 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
     let (fresh, bin) = (fresh_dir(&cache_dir())?, module.bin_dir());
     fs::create_dir_all(&bin).with_context(|| format!("make {}", bin.display()))?;
 
-    go_found()?;
-    run_patiently(start, &what, || go_install(module, &missing, &fresh))?;
+    let module_dir = fresh.join("module");
+    write_module(module, &module_dir)?;
+    run_patiently(start, &what, || {
+        go_build(module, &missing, &module_dir, &fresh)
+    })
+    .with_context(|| {
+        let found = go_version().unwrap_or_else(|error| format!("here is none ({error:#})"));
+        format!("build {what} from source: that needs Go {GO_NEEDED} or newer, {found}")
+    })?;
     // One rename each: a test that looks meanwhile finds a whole program or none.
     for package in &missing {
         let name = program_name(package);
@@ -34,19 +44,31 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
     remove_dir(&fresh)
 }
 
-fn go_found() -> Result<()> {
-    Command::new("go")
-        .arg("version")
-        .output()
-        .map(drop)
-        .context("start go: the reference plugins are built from source; install Go 1.24 or newer")
+fn go_version() -> Result<String> {
+    let version = output(Command::new("go").args(["env", "GOVERSION"]))?;
+    Ok(format!("here is {}", version.trim()))
 }
 
-fn go_install(module: &GoModule, packages: &[&str], into: &Path) -> Command {
+/// A module that needs just the one to be built. `go install path@version` would ask for the list
+/// of all versions, which not every proxy has; this way asks for nothing but the version.
+fn write_module(module: &GoModule, dir: &Path) -> Result<()> {
+    let text = format!(
+        "module headcni.invalid/tools\n\nrequire {} {}\n",
+        module.path, module.version
+    );
+    fs::create_dir(dir).with_context(|| format!("make {}", dir.display()))?;
+    fs::write(dir.join("go.mod"), text).with_context(|| format!("write into {}", dir.display()))
+}
+
+fn go_build(module: &GoModule, packages: &[&str], within: &Path, into: &Path) -> Command {
     let mut command = Command::new("go");
-    command.args(["install", "-trimpath", "-ldflags=-s -w"]);
+    // The module's own checksums are not known before: the database has them.
+    command.args(["build", "-mod=mod", "-trimpath"]);
+    command.arg(format!("-ldflags={}", linker_flags(module)));
+    // A directory: each program gets its own name in it.
+    command.arg("-o").arg(into.join(""));
     for package in packages {
-        command.arg(format!("{}/{package}@{}", module.path, module.version));
+        command.arg(format!("{}/{package}", module.path));
     }
     // Whatever someone cross-compiles at the moment, tests run here.
     for variable in ["GOOS", "GOARCH", "GO111MODULE"] {
@@ -55,7 +77,30 @@ fn go_install(module: &GoModule, packages: &[&str], into: &Path) -> Command {
     command
         .env("CGO_ENABLED", "0")
         .env("GOWORK", "off")
-        .env("GOBIN", into)
-        .current_dir(into);
+        .current_dir(within);
     command
+}
+
+fn linker_flags(module: &GoModule) -> String {
+    let version = module.version.trim_start_matches('v');
+    let stamp = |variable: &&str| format!(" -X {variable}={version}");
+    let stamps = module.stamps.iter().map(stamp);
+    "-s -w".to_owned() + &stamps.collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::tools::{CNI, TAILSCALE};
+
+    use super::*;
+
+    #[test]
+    fn programs_are_stripped_and_know_their_version_where_they_ask_for_it() {
+        assert_eq!(linker_flags(&CNI), "-s -w");
+        assert_eq!(
+            linker_flags(&TAILSCALE),
+            "-s -w -X tailscale.com/version.longStamp=1.102.5 \
+             -X tailscale.com/version.shortStamp=1.102.5"
+        );
+    }
 }

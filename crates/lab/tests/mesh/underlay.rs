@@ -57,7 +57,11 @@ fn a_cable_is_cut_and_mended() {
     let (home, cloud) = (nat.plug(&inside).unwrap(), underlay.plug(&outside).unwrap());
     let line = ["ping", "-n", "-c", "1", "-W", "0.3", &cloud.v4.to_string()].map(str::to_owned);
     let is_reached = || inside.attempt(&line).unwrap().status.success();
-    let addresses = outside.addresses().unwrap();
+    let has_address = || {
+        let cidr = format!("{}/64", v6(&cloud));
+        let addresses = outside.addresses().unwrap();
+        addresses.iter().any(|address| address.cidr == cidr)
+    };
     assert!(is_reached());
     for (cut, mend) in [
         (
@@ -68,7 +72,7 @@ fn a_cable_is_cut_and_mended() {
     ] {
         cut().unwrap();
         assert!(!is_reached());
-        assert_eq!(outside.addresses().unwrap(), addresses, "only the cable is");
+        assert!(has_address(), "only the cable is gone");
         mend().unwrap();
         eventually(Duration::from_secs(10), "the way is back", || {
             is_reached().then_some(())

@@ -1,0 +1,195 @@
+//! Watching a whole switch for what must never be on its wires.
+//!
+//! A frame that is not looked at proves nothing, so what the kernel had to drop is counted, too, and
+//! an account with anything dropped counts as a failure.
+
+use std::collections::BTreeSet;
+use std::io::{self, IoSliceMut};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use ipnet::IpNet;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::RxqOvfl;
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
+    recvmsg, setsockopt, socket,
+};
+use rustix::net::sockopt;
+
+use crate::frames::{Direction, EtherType, Ethernet, Frame, Mac};
+use crate::netns::Netns;
+use crate::node::Node;
+use crate::raw_link::RawLink;
+use crate::wait::eventually;
+
+/// Room for what comes while the watching thread does not get to run.
+const QUEUE_BYTES: usize = 256 << 20;
+/// All that is read of a frame: Ethernet, IPv6 and ports.
+const HEAD_BYTES: usize = 96;
+/// How many frames of a kind are kept to be shown.
+const KEPT: usize = 20;
+/// `ETH_P_802_EX1`: for experiments. What comes before this is what was asked for.
+const MARK: EtherType = EtherType(0x88b5);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One that sees every frame on all links of a switch, those plugged in later as well.
+#[derive(Debug)]
+pub struct Sniffer {
+    watching: JoinHandle<Result<Account>>,
+    /// Gets the mark that ends it.
+    loopback: RawLink,
+}
+
+/// What a [`Sniffer`] saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// How many frames came in by any link.
+    pub frames: u64,
+    /// How many of them the kernel did not show for want of room.
+    pub dropped: u32,
+    /// The first frames with a pod's address in their outer IP header. ARP has no such header.
+    pub clear: Vec<Frame>,
+    /// Pairs of source and destination where the destination is not of the lab.
+    pub strays: BTreeSet<(IpAddr, IpAddr)>,
+}
+
+impl Sniffer {
+    /// Begins to watch. `pods` are the prefixes whose addresses must only be seen by those who can
+    /// decrypt.
+    pub fn start(switch: &Node, pods: &[IpNet]) -> Result<Self> {
+        let open = || -> io::Result<OwnedFd> {
+            // Bound to no link: it gets the frames of all.
+            let socket = socket(
+                AddressFamily::Packet,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC,
+                SockProtocol::EthAll,
+            )?;
+            sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)?;
+            setsockopt(&socket, RxqOvfl, &1)?;
+            Ok(socket)
+        };
+        let socket = switch
+            .enter(open)?
+            .with_context(|| format!("watch the links of {}", switch.name()))?;
+        let pods = pods.to_vec();
+        Ok(Self {
+            watching: thread::spawn(move || watch(&socket, &pods)),
+            loopback: RawLink::open(switch, "lo")?,
+        })
+    }
+
+    /// Ends it and tells what it saw until now.
+    pub fn end(self) -> Result<Account> {
+        // A full queue drops the mark as it drops other frames, hence again and again.
+        let mark = Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).frame(MARK, &[0; 46]);
+        eventually(PATIENCE, "the sniffer has read all", || {
+            let sent = self.loopback.send(&mark);
+            (sent.is_err() || self.watching.is_finished()).then_some(sent)
+        })??;
+        self.watching
+            .join()
+            .map_err(|_| anyhow!("the sniffer panicked"))?
+    }
+}
+
+impl Account {
+    /// Fails if anything of a pod was to be seen, or if something may have been missed.
+    pub fn check_nothing_in_clear(&self) -> Result<()> {
+        self.check_complete()?;
+        if !self.clear.is_empty() {
+            bail!(
+                "pods' packets crossed the underlay in clear: {:#?}",
+                self.clear
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails if anybody tried to talk to somebody outside the lab.
+    pub fn check_no_strays(&self) -> Result<()> {
+        self.check_complete()?;
+        if !self.strays.is_empty() {
+            bail!("packets to strangers: {:?}", self.strays);
+        }
+        Ok(())
+    }
+
+    fn check_complete(&self) -> Result<()> {
+        match self.dropped {
+            0 => Ok(()),
+            dropped => bail!("of {} frames, {dropped} were not looked at", self.frames),
+        }
+    }
+
+    fn note(&mut self, frame: Frame, pods: &[IpNet]) {
+        let (Some(source), Some(destination)) = (frame.ip_source(), frame.ip_destination()) else {
+            return;
+        };
+        let is_pod = |address: IpAddr| pods.iter().any(|prefix| prefix.contains(&address));
+        if (is_pod(source) || is_pod(destination)) && self.clear.len() < KEPT {
+            self.clear.push(frame);
+        }
+        if !is_of_lab(destination) && self.strays.len() < KEPT {
+            self.strays.insert((source, destination));
+        }
+    }
+}
+
+/// Whether an address is one of the underlay's, or of those that mean all on a link.
+fn is_of_lab(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, ..] = v4.octets();
+            [(10, 99), (192, 168)].contains(&(a, b)) || v4.is_multicast() || v4.is_broadcast()
+        }
+        IpAddr::V6(v6) => {
+            v6.segments()[0] == 0xfd99 || v6.is_multicast() || v6.is_unicast_link_local()
+        }
+    }
+}
+
+fn watch(socket: &OwnedFd, pods: &[IpNet]) -> Result<Account> {
+    // libc::PACKET_OUTGOING
+    const OUTGOING: u8 = 4;
+    // LOOPBACK_IFINDEX: every namespace's first link.
+    const LOOPBACK: usize = 1;
+    let mut account = Account::default();
+    let mut room = cmsg_space!(u32);
+    let mut head = [0; HEAD_BYTES];
+    loop {
+        let mut parts = [IoSliceMut::new(&mut head)];
+        let flags = MsgFlags::empty();
+        let received = recvmsg::<LinkAddr>(socket.as_raw_fd(), &mut parts, Some(&mut room), flags);
+        let message = match received {
+            Err(Errno::EINTR) => continue,
+            received => received.context("watch a switch")?,
+        };
+        // How many were lost before this one, since the beginning.
+        let lost = |message| match message {
+            ControlMessageOwned::RxqOvfl(lost) => Some(lost),
+            _ => None,
+        };
+        let lost = message.cmsgs().ok().and_then(|mut all| all.find_map(lost));
+        account.dropped = lost.unwrap_or(account.dropped);
+        let address = message
+            .address
+            .context("a frame without the link that it came by")?;
+        let length = message.bytes;
+        let frame = Frame::new(&head[..length], Direction::In);
+        if address.ifindex() == LOOPBACK {
+            if frame.ether_type() == Some(MARK) {
+                return Ok(account);
+            }
+        } else if address.pkttype() != OUTGOING {
+            // What goes out by one link came in by another.
+            account.frames += 1;
+            account.note(frame, pods);
+        }
+    }
+}
