@@ -2,7 +2,8 @@
 //!
 //! A [`Node`] looks like a machine to what runs in it: its own network, `/run`, `/etc`, `/opt` and
 //! `/var`. A [`Pod`] is a network namespace on a node. Both end with the test process, even when
-//! that is killed, and nothing of them has a name outside, so runs do not collide.
+//! that is killed, and so does all that runs in them. Nothing of them has a name outside, so runs do
+//! not collide.
 //!
 //! ```no_run
 //! use lab::{Call, Netns, Node, tools};
@@ -28,6 +29,7 @@ pub mod frames;
 mod headscale;
 mod http;
 mod ignore;
+mod inhabitants;
 mod moments;
 mod netns;
 mod node;

@@ -1,8 +1,9 @@
 //! A node: a network, mount and UTS namespace of its own, held by one process.
 //!
-//! The holder is `cat`, reading a pipe whose other end only this process has. When this process
-//! ends, by whatever signal, the pipe closes, the holder ends, and the kernel takes the namespaces
-//! and every mount and link in them away. So nothing here cleans up, and nothing can be left.
+//! The holder is a shell, reading a pipe whose other end only this process has. When this process
+//! ends, by whatever signal, the pipe closes, the holder ends all other processes of the node and
+//! then itself, and the kernel takes the namespaces and every mount and link in them away. So nothing
+//! here cleans up, and nothing can be left.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -11,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::inhabitants::{HOLD, Home, own_namespace};
 use crate::netns::Netns;
 use crate::pod::Pod;
 use crate::snapshot::Snapshot;
@@ -23,6 +25,8 @@ const OVERLAID: [&str; 3] = ["etc", "opt", "var"];
 pub struct Node {
     name: String,
     holder: Child,
+    /// Known as soon as the holder is in it.
+    home: Option<Home>,
 }
 
 impl Node {
@@ -35,8 +39,12 @@ impl Node {
                 "--uts",
                 "--propagation",
                 "private",
-                "cat",
+                "sh",
+                "-c",
+                HOLD,
+                "sh",
             ])
+            .arg(own_namespace()?)
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -46,6 +54,7 @@ impl Node {
         let mut node = Self {
             name: name.to_owned(),
             holder,
+            home: None,
         };
         node.await_holder()
             .with_context(|| format!("make namespaces for node {name}"))?;
@@ -112,7 +121,7 @@ impl Node {
         command
     }
 
-    /// Returns when the holder runs in its namespaces: `cat` gives back what it gets.
+    /// Returns when the holder runs in its namespaces: it answers.
     fn await_holder(&mut self) -> Result<()> {
         // Should unshare fail, the write can, too, but its own words say more.
         let _ = self
@@ -120,7 +129,7 @@ impl Node {
             .stdin
             .as_mut()
             .context("stdin is piped")?
-            .write_all(b".");
+            .write_all(b"\n");
         let mut stdout = self.holder.stdout.take().context("stdout is piped")?;
         if stdout.read(&mut [0])? == 0 {
             let mut words = String::new();
@@ -128,6 +137,7 @@ impl Node {
             stderr.read_to_string(&mut words)?;
             bail!("{} (root is needed)", words.trim_end());
         }
+        self.home = Some(Home::of(self.holder_pid())?);
         Ok(())
     }
 
@@ -184,6 +194,9 @@ impl Netns for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.clear(self.holder_pid());
+        }
         // Both fail only when the holder has ended already.
         let _ = self.holder.kill();
         let _ = self.holder.wait();

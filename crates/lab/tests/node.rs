@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lab::{Address, Netns, Node, eventually};
+use lab::{Address, Netns, Node, Running, eventually};
 
 #[test]
 fn a_node_starts_with_a_loopback_and_nothing_else() {
@@ -111,21 +111,32 @@ fn a_dropped_node_takes_its_holder_along() {
     assert!(!Path::new(&proc).exists());
 }
 
+#[test]
+fn a_dropped_node_takes_its_processes_along() {
+    let node = Node::new("busy").unwrap();
+    let (_running, pids) = settle(&node);
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+    drop(node);
+    assert!(!pids.iter().any(|pid| is_alive(pid)));
+}
+
 /// Set in the process that the next test starts, to kill it.
 const VICTIM: &str = "LAB_TEST_VICTIM";
 
 #[test]
-fn the_holder_dies_with_a_killed_owner() {
+fn a_killed_owner_takes_holder_and_processes_along() {
     if std::env::var_os(VICTIM).is_some() {
         let node = Node::new("victim").unwrap();
         node.pod("p").unwrap();
-        eprintln!("holder {}", node.holder_pid());
+        let (_running, mut pids) = settle(&node);
+        pids.push(node.holder_pid().to_string());
+        eprintln!("pids {}", pids.join(" "));
         return std::io::stdin().lines().for_each(drop);
     }
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "the_holder_dies_with_a_killed_owner",
+            "a_killed_owner_takes_holder_and_processes_along",
             "--nocapture",
         ])
         .env(VICTIM, "1")
@@ -135,21 +146,42 @@ fn the_holder_dies_with_a_killed_owner() {
         .spawn()
         .unwrap();
     let said = BufReader::new(owner.stderr.take().unwrap()).lines();
-    let holder = said
+    let pids = said
         .map(|line| line.unwrap())
-        .find_map(|line| line.strip_prefix("holder ").map(str::to_owned))
+        .find_map(|line| line.strip_prefix("pids ").map(str::to_owned))
         .unwrap();
-    let comm = format!("/proc/{holder}/comm");
-    assert_eq!(fs::read_to_string(&comm).unwrap(), "cat\n");
+    let pids: Vec<_> = pids.split(' ').collect();
+    assert_eq!(pids.len(), 4);
+    assert!(pids.iter().all(|pid| is_alive(pid)));
 
     // SIGKILL: the owner cannot clean up.
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // Orphaned, it may stay a zombie where process 1 reaps nobody; its namespaces are gone then.
-    eventually(Duration::from_secs(5), "the holder ends", || {
-        let alive =
-            fs::read_dir(format!("/proc/{holder}/fd")).is_ok_and(|mut fds| fds.next().is_some());
-        (!alive).then_some(())
+    eventually(Duration::from_secs(10), "all have ended", || {
+        (!pids.iter().any(|pid| is_alive(pid))).then_some(())
     })
     .unwrap();
+}
+
+/// Starts three, in a network and mounts of their own, the second in its own session, the third
+/// without a parent. Their process ids.
+#[expect(clippy::unwrap_used, reason = "it is a part of tests")]
+fn settle(node: &Node) -> (Running, Vec<String>) {
+    let lone = "(sleep 1000 & echo $! >>/run/pids)";
+    let second = format!("setsid sh -c 'echo $$ >>/run/pids; {lone}; exec sleep 1000'");
+    let script = format!("echo $$ >/run/pids; {second} & sleep 1000");
+    let mut command = node.command("unshare");
+    command.args(["--net", "--mount", "sh", "-c", &script]);
+    let running = Running::spawn(&mut command, b"").unwrap();
+    let pids = eventually(Duration::from_secs(10), "three have settled", || {
+        let pids = node.read("/run/pids").ok()?;
+        let pids: Vec<_> = pids.lines().map(str::to_owned).collect();
+        (pids.len() == 3).then_some(pids)
+    });
+    (running, pids.unwrap())
+}
+
+/// Orphaned, it may stay a zombie where process 1 reaps nobody; its namespaces are gone then.
+fn is_alive(pid: &str) -> bool {
+    fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut fds| fds.next().is_some())
 }
