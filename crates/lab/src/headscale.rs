@@ -1,5 +1,7 @@
 //! A real Headscale in a node, with an embedded relay and certificates of the lab's own.
 
+mod admin;
+
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ use crate::node::Node;
 use crate::process::{self, Running};
 use crate::tools::GoModule;
 use crate::wait::eventually;
+
+pub use admin::open_policy;
 
 const PORT: u16 = 8443;
 /// It reads its database and makes its keys first.

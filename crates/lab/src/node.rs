@@ -164,6 +164,8 @@ impl Node {
                 &format!("/{dir}"),
             ])?;
         }
+        // The host's servers are not of the lab: nobody here shall ask them.
+        self.write("/etc/resolv.conf", "nameserver 127.0.0.1\n")?;
         // The first `ip netns add` would mount this; two first ones at once get in each other's way.
         self.run(["mkdir", "-p", "/run/netns", "/run/lock"])?;
         self.run([

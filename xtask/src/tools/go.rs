@@ -1,12 +1,13 @@
 //! Programs built from Go modules. The checksum database stays on: it pins what a version is.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lab::tools::{GoModule, cache_dir, program_name};
+use lab::tools::{GoModule, Instead, cache_dir, program_name};
 
 use super::{fresh_dir, remove_dir};
 use crate::run::{output, run_patiently, say};
@@ -52,12 +53,24 @@ fn go_version() -> Result<String> {
 /// A module that needs just the one to be built. `go install path@version` would ask for the list
 /// of all versions, which not every proxy has; this way asks for nothing but the version.
 fn write_module(module: &GoModule, dir: &Path) -> Result<()> {
-    let text = format!(
-        "module headcni.invalid/tools\n\nrequire {} {}\n",
-        module.path, module.version
-    );
     fs::create_dir(dir).with_context(|| format!("make {}", dir.display()))?;
-    fs::write(dir.join("go.mod"), text).with_context(|| format!("write into {}", dir.display()))
+    let path = dir.join("go.mod");
+    File::create(&path)
+        .and_then(|mut file| file.write_all(go_mod(module).as_bytes()))
+        .with_context(|| format!("write {}", path.display()))
+}
+
+fn go_mod(module: &GoModule) -> String {
+    let instead = module.instead.iter();
+    let instead = instead.map(|Instead { path, version, by }| {
+        format!("exclude {path} {version}\nrequire {path} {by}\n")
+    });
+    format!(
+        "module headcni.invalid/tools\n\nrequire {} {}\n{}",
+        module.path,
+        module.version,
+        instead.collect::<String>()
+    )
 }
 
 fn go_build(module: &GoModule, packages: &[&str], within: &Path, into: &Path) -> Command {

@@ -5,5 +5,6 @@
     reason = "these are tests, and clippy takes only the functions marked so for tests"
 )]
 
+mod members;
 mod sniffer;
 mod underlay;

@@ -1,0 +1,77 @@
+//! Real members of a real mesh.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use lab::{
+    Headscale, Join, NatKind, Netns, Node, Tailscaled, Underlay, eventually, open_policy, tools,
+};
+
+const TAG: &str = "tag:k8s-node";
+
+#[test]
+fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
+    let pods: [IpNet; 2] = ["10.244.0.0/16", "fd00:10:244::/48"].map(|cidr| cidr.parse().unwrap());
+    let underlay = Underlay::new().unwrap();
+    let nat = underlay.nat(NatKind::Easy).unwrap();
+    let [server, cloud, home] = ["headscale", "cloud", "home"].map(|name| Node::new(name).unwrap());
+    let at = underlay.plug(&server).unwrap();
+    underlay.plug(&cloud).unwrap();
+    nat.plug(&home).unwrap();
+    let sniffer = underlay.watch(&pods).unwrap();
+
+    let headscale = Headscale::start(&server, &tools::HEADSCALE, at.v4.into()).unwrap();
+    headscale.set_policy(&open_policy(TAG, &pods)).unwrap();
+    let members = [(&cloud, "10.244.1.0/24"), (&home, "10.244.2.0/24")];
+    let mut members = members.map(|(node, prefix)| {
+        let member = Tailscaled::start(node, headscale.ca_file()).unwrap();
+        let (url, key) = (&headscale.url(), &headscale.preauth_key(TAG).unwrap());
+        let advertise = &[prefix];
+        member
+            .join(&Join {
+                url,
+                key,
+                advertise,
+            })
+            .unwrap();
+        assert!(!node.has("/run/tailscale/lab-auth-key"));
+        member
+    });
+
+    let addresses = members.each_ref().map(|member| member.address().unwrap());
+    let reach = |node: &Node, address: &str| {
+        let ping = ["ping", "-n", "-c", "1", "-W", "1", address];
+        eventually(Duration::from_secs(30), "the peer answers", || {
+            let output = node.attempt(ping).unwrap();
+            output.status.success().then_some(())
+        })
+        .unwrap();
+    };
+    reach(&cloud, &addresses[1]);
+    reach(&home, &addresses[0]);
+
+    let serves = |name: &str| headscale.node_named(name).unwrap()["approved_routes"].clone();
+    assert_eq!(serves("home"), serde_json::json!(["10.244.2.0/24"]));
+    headscale.approve("home", &[]).unwrap();
+    assert_eq!(serves("home"), serde_json::Value::Null);
+
+    // It comes back as whom it was.
+    members[1].kill().unwrap();
+    assert!(!home.links().unwrap().contains(&"tailscale0".to_owned()));
+    members[1].resume().unwrap();
+    reach(&home, &addresses[0]);
+    assert_eq!(members[1].address().unwrap(), addresses[1]);
+
+    headscale.expire("cloud").unwrap();
+    let status = || members[0].status().unwrap()["BackendState"].clone();
+    eventually(Duration::from_secs(30), "the node needs a login", || {
+        (status() == "NeedsLogin").then_some(())
+    })
+    .unwrap();
+    headscale.delete("home").unwrap();
+    assert_eq!(headscale.nodes().unwrap().len(), 1);
+
+    let account = sniffer.end().unwrap();
+    account.check_nothing_in_clear().unwrap();
+    account.check_no_strays().unwrap();
+}
