@@ -12,8 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::netns::Netns;
 
-/// How long a peer may keep quiet.
+/// How long a server may keep quiet.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may: one that is cut off for a while must find its connection as it was.
+const CLIENT_PATIENCE: Duration = Duration::from_mins(2);
 
 /// The address family that a server listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,7 @@ impl Drop for EchoServer {
 }
 
 fn echo(mut stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_PATIENCE))?;
     stream.write_all(format!("{}\n", peer.ip()).as_bytes())?;
     io::copy(&mut stream.try_clone()?, &mut stream)?;
     stream.shutdown(Shutdown::Write)

@@ -50,10 +50,10 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
     reach(&cloud, &addresses[1]);
     reach(&home, &addresses[0]);
 
-    let serves = |name: &str| headscale.node_named(name).unwrap()["approved_routes"].clone();
-    assert_eq!(serves("home"), serde_json::json!(["10.244.2.0/24"]));
+    let approved = |name: &str| headscale.node_named(name).unwrap()["approved_routes"].clone();
+    assert_eq!(approved("home"), serde_json::json!(["10.244.2.0/24"]));
     headscale.approve("home", &[]).unwrap();
-    assert_eq!(serves("home"), serde_json::Value::Null);
+    assert_eq!(approved("home"), serde_json::Value::Null);
 
     // It comes back as whom it was.
     members[1].kill().unwrap();
