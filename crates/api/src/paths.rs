@@ -18,5 +18,8 @@ pub const DAEMON_CONFIG: &str = "/etc/headcni/daemon.yaml";
 /// What the daemon keeps over a reboot.
 pub const DAEMON_STATE_DIR: &str = "/var/lib/headcni";
 
+/// Where the daemon's own tailscaled listens.
+pub const TAILSCALED_SOCKET: &str = "/run/headcni/tailscaled.sock";
+
 /// Locked by the daemon while it runs: one per node.
 pub const DAEMON_LOCK: &str = "/run/headcni/daemon.lock";

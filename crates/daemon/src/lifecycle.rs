@@ -19,6 +19,7 @@ use crate::conditions::{Condition, Conditions};
 use crate::config::{self, Config, Loaded};
 use crate::instance::{Instance, InstanceError};
 use crate::keeper::Reports;
+use crate::mesh::memory::Kept;
 use crate::metrics::Metrics;
 use crate::node_name::{self, NodeName};
 use crate::parts::Parts;
@@ -95,7 +96,7 @@ impl<'a> Daemon<'a> {
             log,
             instance,
             heartbeat: Arc::new(Heartbeat::default()),
-            parts: Parts::new(Settings::new(loaded.config, node), reports),
+            parts: Parts::new(settings(loaded.config, node), reports),
         }
     }
 
@@ -222,6 +223,14 @@ impl<'a> Daemon<'a> {
             Err(error) => tracing::error!(%error, "pods are looked for where they were"),
         }
     }
+}
+
+/// What is known at the start.
+fn settings(config: Config, node: NodeName) -> Settings {
+    let mut settings = Settings::new(config, node);
+    let known = Kept::load(Path::new(paths::DAEMON_STATE_DIR));
+    settings.mesh = Arc::new(known.memory().view());
+    settings
 }
 
 /// Whether leases are somewhere else by another configuration.

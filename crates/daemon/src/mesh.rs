@@ -5,15 +5,23 @@
 //! not be used by anybody else, [`verdict`] what a person is told; all of them are pure.
 
 pub mod apart;
+mod keep;
+mod link;
+mod measure;
+mod member;
 pub mod memory;
+mod ours;
 pub mod plan;
 pub mod remotes;
+mod server;
+mod session;
 pub mod verdict;
 mod view;
 mod way;
 
 use crate::conditions::{Condition, Conditions};
 
+pub use keep::{Ends, MOST_OUTSIDE, keep};
 pub use view::{MeshLink, View};
 pub use way::Way;
 

@@ -1,9 +1,11 @@
 //! The parts that run beside each other, and what each of them has to be given.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use api::paths;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +14,7 @@ use crate::admin::{self, Heartbeat, Sources};
 use crate::answers::Knowledge;
 use crate::causes::with_causes;
 use crate::conditions::Condition;
+use crate::config::TuneLinks;
 use crate::keeper::{Outcome, Part, Reports, keep};
 use crate::mesh;
 use crate::metrics::Metrics;
@@ -107,12 +110,22 @@ impl Parts {
         let conditions = Arc::clone(&self.reports.conditions);
         let discovering = discovery::keep(self.settings.clone(), conditions, self.end.clone());
         self.spawn("discovery", discovering);
-        mesh::report_none(&self.reports.conditions);
+        self.keep_mesh(pods);
         self.keep_cni_files(pods);
         self.keep_network(pods);
         self.keep_pods(pods);
         self.listen(pods);
         Ok(())
+    }
+
+    fn keep_mesh(&mut self, pods: &Arc<Pods>) {
+        let ends = mesh::Ends {
+            settings: self.settings.clone(),
+            reports: self.reports.clone(),
+            pods: Arc::clone(pods),
+            state_dir: paths::DAEMON_STATE_DIR.into(),
+        };
+        self.spawn("mesh", mesh::keep(ends, self.end.clone()));
     }
 
     fn keep_cni_files(&mut self, pods: &Arc<Pods>) {
@@ -264,7 +277,9 @@ fn keep_network_up(
     signals: &network::Signals,
 ) -> Result<Outcome, String> {
     let networks = settings.networks.as_ref().ok_or(WAITING)?;
-    let desired = Desired::new(&settings.config, &networks.local, &networks.base, None)
+    let mesh = way_to_others(settings);
+    let (local, base) = (&networks.local, &networks.base);
+    let desired = Desired::new(&settings.config, local, base, mesh.as_ref())
         .map_err(|error| with_causes(&error))?;
     signals.wait_for(&desired);
     let links = pods.pod_links().into_iter();
@@ -282,6 +297,22 @@ fn keep_network_up(
         }),
     };
     network::pass(&network::Place::default(), &wanted).map_err(|error| with_causes(&error))
+}
+
+fn way_to_others(settings: &Settings) -> Option<network::Mesh> {
+    let link = settings.mesh.link.as_ref()?;
+    let via = |address: &IpAddr| match address {
+        IpAddr::V4(ipv4) => (Some(*ipv4), None),
+        IpAddr::V6(ipv6) => (None, Some(*ipv6)),
+    };
+    let via: Vec<_> = link.via.iter().map(via).collect();
+    Some(network::Mesh {
+        link: link.name.clone(),
+        via_ipv4: via.iter().find_map(|(ipv4, _)| *ipv4),
+        via_ipv6: via.iter().find_map(|(_, ipv6)| *ipv6),
+        remotes: settings.mesh.remotes.clone(),
+        tune_links: settings.config.tailscale.tune_links == TuneLinks::Auto,
+    })
 }
 
 fn look_at_firewalls(settings: &Settings) -> Result<Outcome, String> {

@@ -56,6 +56,7 @@ pub struct Pods {
     view: View,
     orphans: Orphans,
     missed: Notify,
+    changed: Notify,
     reports: Reports,
 }
 
@@ -67,6 +68,7 @@ impl Pods {
             view: View::default(),
             orphans: Orphans::default(),
             missed: Notify::new(),
+            changed: Notify::new(),
             reports,
         })
     }
@@ -85,6 +87,11 @@ impl Pods {
     /// Something may have been missed: everything is looked at soon.
     pub fn missed(&self) {
         self.missed.notify_one();
+    }
+
+    /// Waits until pods may have come or gone since this was last waited for. For one who waits.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Takes note of a call that the plugin tells of: its record says what became of it.
@@ -129,6 +136,7 @@ impl Pods {
     }
 
     fn count(&self) {
+        self.changed.notify_one();
         let attached = i64::try_from(self.view.attached()).unwrap_or(i64::MAX);
         self.reports.metrics.pods.set(attached);
     }

@@ -70,6 +70,14 @@ pub struct Secrets {
     pub pre_auth_key: Option<FoundSecret>,
 }
 
+impl Secrets {
+    /// What files and the environment have now: keys are replaced while the daemon runs. It blocks;
+    /// what can't be read is left out, and was complained about when the configuration was loaded.
+    pub fn current(headscale: &Headscale) -> Self {
+        read(headscale, &|name| std::env::var(name).ok()).secrets
+    }
+}
+
 /// A secret's variable, and the key that names its file.
 pub(super) struct Slot {
     pub(super) variable: &'static str,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::{MeshLink, View};
 use crate::files::{read_small, write_atomic};
 
 /// It has a few hundred bytes, unless it is somebody else's.
@@ -23,9 +24,26 @@ pub struct Memory {
     pub has_served: bool,
     /// Networks that we may have added to what is advertised and approved.
     pub routes: Vec<IpNet>,
+    /// How packets got into the mesh, as it was known last. Until it is known again it stays: a
+    /// daemon that starts must not cost a packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<MeshLink>,
+    /// The networks of other nodes, likewise.
+    pub remotes: Vec<IpNet>,
     /// How the host's tailscaled was before us.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostPrefs>,
+}
+
+impl Memory {
+    /// What the rest of the daemon goes by until more is known.
+    pub fn view(&self) -> View {
+        View {
+            link: self.link.clone(),
+            remotes: self.remotes.clone(),
+            has_served: self.has_served,
+        }
+    }
 }
 
 /// How the host's tailscaled was before us.

@@ -36,6 +36,8 @@ pub struct Seen {
     pub prefs: Prefs,
     /// The networks that other members send to it for, by its own word.
     pub serving: Vec<IpNet>,
+    /// Other members that packets are sent to for networks, by its own word.
+    pub peers: Vec<OtherNode>,
     /// What the server says.
     pub server: ServerView,
 }
@@ -56,6 +58,10 @@ pub enum Login {
 }
 
 /// What a tailscaled was told, as far as it is our business.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of tailscaled's"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefs {
     /// The server that it joins.
@@ -156,6 +162,10 @@ impl fmt::Display for Why {
 }
 
 /// What tailscaled is told; what is none stays as it is.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of tailscaled's"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
     /// To run though it was stopped.
@@ -199,8 +209,9 @@ impl fmt::Display for Conflict {
 /// Who else has or wants our networks. A host route of another node inside its own network is no
 /// conflict with ours, and one inside ours is.
 pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
-    let ServerView::Listed { others, .. } = &seen.server else {
-        return Vec::new();
+    let others = match &seen.server {
+        ServerView::Listed { others, .. } => others,
+        ServerView::Unknown => &seen.peers,
     };
     let mut found = Vec::new();
     for other in others.iter().filter(|other| !other.is_former_self) {

@@ -111,14 +111,14 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
 pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
     let mut found: Vec<String> = conflicts.iter().map(Conflict::to_string).collect();
     found.extend(refusals.iter().map(Refusal::to_string));
-    match found.is_empty() {
-        true => Verdict::holds("no other node has this node's networks"),
-        false => Verdict::fails(format!(
-            "{}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); a node \
-             that is gone for good is deleted by \"headscale nodes delete\"",
-            found.join("; ")
-        )),
+    if found.is_empty() {
+        return Verdict::holds("no other node has this node's networks");
     }
+    Verdict::fails(format!(
+        "{}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); a node \
+             that is gone for good is deleted by \"headscale nodes delete\"",
+        found.join("; ")
+    ))
 }
 
 /// Whether the policy lets pods reach this node's pods: `blocked` are pairs of networks between which
@@ -166,10 +166,10 @@ pub fn credentials(all: &[Credential], now: Timestamp) -> Verdict {
             told.push(format!("{when}: {}", credential.remedy));
         }
     }
-    match told.is_empty() {
-        true => Verdict::holds("no key expires within 14 days"),
-        false => Verdict::fails(told.join("; ")),
+    if told.is_empty() {
+        return Verdict::holds("no key expires within 14 days");
     }
+    Verdict::fails(told.join("; "))
 }
 
 /// Whether this node's clock is the server's; `skew` is how far it is ahead of it.

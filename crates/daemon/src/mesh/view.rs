@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use super::Way;
 use crate::config::Config;
@@ -19,7 +20,7 @@ pub struct View {
 }
 
 /// How packets get into the mesh.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeshLink {
     /// The link's name on the host.
     pub name: String,

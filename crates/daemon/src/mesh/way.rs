@@ -19,10 +19,9 @@ impl Way {
     /// `has_another` is whether another tailscaled runs in the host's network.
     pub fn choose(config: &Config, has_another: bool) -> Self {
         let ours = match config.tailscale.namespace {
-            MeshNamespace::Host => Self::Ours,
             MeshNamespace::Own => Self::OursApart,
             MeshNamespace::Auto if has_another => Self::OursApart,
-            MeshNamespace::Auto => Self::Ours,
+            MeshNamespace::Host | MeshNamespace::Auto => Self::Ours,
         };
         match config.tailscale.mode {
             MeshMode::Off => Self::None,

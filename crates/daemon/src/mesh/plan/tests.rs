@@ -54,6 +54,7 @@ fn seen() -> Seen {
             takes_dns: false,
         },
         serving: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
+        peers: Vec::new(),
         server: listed(Some(own(&["10.244.1.0/24", "fd00:244:0:1::/64"])), &[]),
     }
 }

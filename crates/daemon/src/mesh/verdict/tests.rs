@@ -32,6 +32,7 @@ fn seen(advertised: &[&str], server: ServerView) -> Seen {
             ..Prefs::default()
         },
         serving: Vec::new(),
+        peers: Vec::new(),
         server,
     }
 }

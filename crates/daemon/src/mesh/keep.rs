@@ -1,0 +1,312 @@
+//! Keeps this node a member of the mesh until it is told to end: a pass at start, after every sign
+//! of a change, and from time to time all the same.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tailnet::localapi::{Event as BusEvent, LocalApi, Watch};
+use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::memory::Kept;
+use super::session::{Session, Situation};
+use super::{View, Way, ours, report_none};
+use crate::conditions::Condition;
+use crate::config::Config;
+use crate::keeper::Reports;
+use crate::metrics::ByRepair;
+use crate::pods::{self, Pods};
+use crate::settings::Settings;
+
+/// More may come after a sign of a change, and is looked at with it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Addresses of pods that need a route of their own are collected for so long.
+const COLLECT: Duration = Duration::from_secs(1);
+/// So many of them have one.
+pub const MOST_OUTSIDE: usize = 64;
+
+/// What the mesh needs of the rest of the daemon.
+pub struct Ends {
+    /// What to go by, and where others find what is known of the mesh.
+    pub settings: watch::Sender<Settings>,
+    /// Where to report.
+    pub reports: Reports,
+    /// The pods of this node.
+    pub pods: Arc<Pods>,
+    /// What has to be known after a restart.
+    pub state_dir: PathBuf,
+}
+
+/// Keeps this node a member until it is told to end.
+pub async fn keep(ends: Ends, end: CancellationToken) {
+    // Nothing here is lost when it is dropped: the next start finds all of it.
+    end.run_until_cancelled(ends.keep()).await;
+}
+
+impl Ends {
+    async fn keep(&self) {
+        let mut changes = self.settings.subscribe();
+        loop {
+            let config = Arc::clone(&changes.borrow_and_update().config);
+            let way = Way::choose(&config, has_another(&config).await);
+            if way == Way::None {
+                report_none(&self.reports.conditions);
+                self.leave().await;
+                while Arc::ptr_eq(&config, &changes.borrow_and_update().config) {
+                    if changes.changed().await.is_err() {
+                        return;
+                    }
+                }
+            } else {
+                self.be_member(way, &config, &mut changes).await;
+            }
+        }
+    }
+
+    /// Is a member in one way until the configuration says otherwise.
+    async fn be_member(
+        &self,
+        way: Way,
+        config: &Arc<Config>,
+        changes: &mut watch::Receiver<Settings>,
+    ) {
+        let mut supervisor = match way {
+            Way::None | Way::Hosts => None,
+            Way::Ours | Way::OursApart => Some(Supervisor::new(ours::settings(config))),
+        };
+        let tailscaled = match &supervisor {
+            Some(supervisor) => LocalApi::new(&supervisor.settings().socket),
+            None => LocalApi::new(&config.tailscale.socket),
+        };
+        let Some(mut session) = self.session(way, tailscaled.clone(), config).await else {
+            return;
+        };
+        let mut bus = tailscaled.watch_always();
+        let mut is_running = supervisor.is_none();
+        loop {
+            let current = changes.borrow_and_update().clone();
+            if is_other(config, &current.config) {
+                return;
+            }
+            let outside = self.outside(&current);
+            let situation = Situation {
+                settings: &current,
+                outside: outside.iter().copied().collect(),
+            };
+            let mut wait = Duration::MAX;
+            if is_running {
+                let (view, due) = session.pass(&situation).await;
+                wait = due;
+                if let Some(view) = view {
+                    self.publish(view);
+                }
+                // What we have just said ourselves is no news.
+                let now = changes.borrow();
+                let is_same =
+                    Arc::ptr_eq(&now.config, &current.config) && now.networks == current.networks;
+                drop(now);
+                if is_same {
+                    changes.mark_unchanged();
+                }
+            }
+            loop {
+                tokio::select! {
+                    alive = changes.changed() => {
+                        if alive.is_err() {
+                            return;
+                        }
+                        break;
+                    }
+                    event = bus.recv() => {
+                        if is_news(&event) {
+                            break;
+                        }
+                    }
+                    event = next(&mut supervisor) => {
+                        is_running = self.note(event, &mut supervisor).await;
+                        break;
+                    }
+                    () = self.pods.changed() => {
+                        let now = self.outside(&current);
+                        if now != outside {
+                            sleep(COLLECT).await;
+                            break;
+                        }
+                    }
+                    () = sleep(wait) => break,
+                }
+            }
+            settle(&mut bus).await;
+        }
+    }
+
+    async fn session(
+        &self,
+        way: Way,
+        tailscaled: LocalApi,
+        config: &Arc<Config>,
+    ) -> Option<Session> {
+        let (config, dir) = (Arc::clone(config), self.state_dir.clone());
+        let reports = self.reports.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            Session::new(way, tailscaled, &config, Kept::load(&dir), reports)
+        });
+        // It fails only if the process ends.
+        made.await.ok()
+    }
+
+    /// Tells the other parts what there is of the mesh.
+    fn publish(&self, view: View) {
+        self.settings.send_if_modified(|settings| {
+            let is_other = view != *settings.mesh;
+            if is_other {
+                settings.mesh = Arc::new(view);
+            }
+            is_other
+        });
+    }
+
+    /// Forgets the way to other nodes: there is none any more.
+    async fn leave(&self) {
+        let dir = self.state_dir.clone();
+        let left = tokio::task::spawn_blocking(move || {
+            let mut kept = Kept::load(&dir);
+            let outcome = kept.change(|memory| {
+                memory.link = None;
+                memory.remotes.clear();
+            });
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "what is known of the mesh can't be kept");
+            }
+            let mut view = kept.memory().view();
+            (view.link, view.remotes) = (None, Vec::new());
+            view
+        });
+        // It fails only if the process ends.
+        if let Ok(view) = left.await {
+            self.publish(view);
+        }
+    }
+
+    /// Notes what happened to our tailscaled; whether it runs.
+    async fn note(&self, event: Event, supervisor: &mut Option<Supervisor>) -> bool {
+        let conditions = &self.reports.conditions;
+        match event {
+            Event::Running(ensured) => {
+                let Ensured {
+                    pid,
+                    origin,
+                    differences,
+                } = ensured;
+                match origin {
+                    Origin::Adopted => tracing::info!(pid, "tailscaled runs already"),
+                    Origin::Started => tracing::info!(pid, "tailscaled was started"),
+                }
+                self.restart_if_told(&differences, supervisor).await
+            }
+            Event::Ended { pid, how, again_in } => {
+                let how = how.unwrap_or_default();
+                tracing::warn!(
+                    pid,
+                    how,
+                    ?again_in,
+                    "tailscaled has ended and is started again"
+                );
+                conditions.fails(
+                    Condition::MeshJoined,
+                    "tailscaled has ended and is started again",
+                );
+                let by = ByRepair {
+                    repair: "restart".to_owned(),
+                };
+                self.reports.metrics.mesh.repairs.get_or_create(&by).inc();
+                false
+            }
+            Event::Failed { error, .. } => {
+                let message = crate::causes::with_causes(&error);
+                conditions.fails(Condition::MeshJoined, message);
+                false
+            }
+        }
+    }
+
+    /// A tailscaled that was told otherwise by the configuration is started again. A new program is
+    /// no reason: that costs seconds of traffic, and somebody chooses the moment.
+    async fn restart_if_told(
+        &self,
+        differences: &[Difference],
+        supervisor: &mut Option<Supervisor>,
+    ) -> bool {
+        let mut told = differences.iter().filter(|it| **it != Difference::Program);
+        let Some(first) = told.next() else {
+            for difference in differences {
+                tracing::warn!(%difference, "tailscaled runs on as it is; it is never restarted for that");
+            }
+            return true;
+        };
+        tracing::info!(difference = %first, "tailscaled is started again");
+        let Some(supervisor) = supervisor else {
+            return true;
+        };
+        match supervisor.restart().await {
+            Ok(_) => true,
+            Err(error) => {
+                let message = crate::causes::with_causes(&error);
+                self.reports
+                    .conditions
+                    .fails(Condition::MeshJoined, message);
+                false
+            }
+        }
+    }
+
+    /// Addresses of pods that are in none of this node's networks, the first so many.
+    fn outside(&self, settings: &Settings) -> BTreeSet<IpNet> {
+        let Some(networks) = &settings.networks else {
+            return BTreeSet::new();
+        };
+        let snapshot = self.pods.snapshot().into_iter();
+        let attached = snapshot.filter(|pod| pod.state == pods::State::Attached);
+        let ips = attached.flat_map(|pod| pod.ips);
+        let outside = ips.filter(|ip| !networks.local.iter().any(|local| local.contains(ip)));
+        let all: BTreeSet<IpNet> = outside.map(IpNet::from).collect();
+        all.into_iter().take(MOST_OUTSIDE).collect()
+    }
+}
+
+async fn next(supervisor: &mut Option<Supervisor>) -> Event {
+    match supervisor {
+        Some(supervisor) => supervisor.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Lets more signs of the same change come.
+async fn settle(bus: &mut Watch) {
+    sleep(PAUSE).await;
+    while timeout(Duration::ZERO, bus.recv()).await.is_ok() {}
+}
+
+fn is_news(event: &BusEvent) -> bool {
+    !matches!(event, BusEvent::Lost(_))
+}
+
+/// Whether another tailscaled than ours runs in the host's network: it answers at its socket.
+async fn has_another(config: &Config) -> bool {
+    let socket: &Path = &config.tailscale.socket;
+    if socket == ours::socket() {
+        return false;
+    }
+    let theirs = LocalApi::new(socket).within(Duration::from_secs(2));
+    theirs.status().await.is_ok()
+}
+
+/// Whether another configuration makes another member.
+fn is_other(before: &Config, now: &Config) -> bool {
+    before.headscale != now.headscale || before.tailscale != now.tailscale
+}

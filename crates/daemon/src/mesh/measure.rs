@@ -1,0 +1,183 @@
+//! What is measured of the mesh: who is reached how, and what went through it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use jiff::Timestamp;
+use tailnet::localapi::{LocalApi, Member, PingKind, Status};
+
+use crate::metrics::{ByPath, ByTraffic, MeshMetrics};
+
+/// So many nodes are asked for their latency at a time; others the next time.
+const MOST_PINGS: usize = 8;
+
+/// What was known at the last look.
+#[derive(Default)]
+pub(super) struct Measure {
+    paths: BTreeMap<String, SocketAddr>,
+    totals: BTreeMap<(&'static str, &'static str), u64>,
+    next_ping: usize,
+}
+
+impl Measure {
+    /// Notes who is reached how.
+    pub(super) fn peers(
+        &mut self,
+        status: &Status,
+        tag: &str,
+        now: Timestamp,
+        metrics: &MeshMetrics,
+    ) {
+        let nodes = || nodes(status, tag);
+        for path in ["direct", "relay", "idle", "offline"] {
+            let count = nodes().filter(|peer| path_of(peer) == path).count();
+            let by = ByPath {
+                path: path.to_owned(),
+            };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            metrics.peers.get_or_create(&by).set(count);
+        }
+        let mut paths = BTreeMap::new();
+        for peer in nodes() {
+            let before = self.paths.get(&peer.key);
+            match (before, peer.direct) {
+                (Some(before), Some(direct)) if *before != direct => {
+                    metrics.path_changes.inc();
+                }
+                // From direct to the relay.
+                (Some(_), None) if peer.is_active => {
+                    metrics.path_changes.inc();
+                }
+                _ => {}
+            }
+            if let Some(direct) = peer.direct {
+                paths.insert(peer.key.clone(), direct);
+            }
+        }
+        self.paths = paths;
+        let ages = nodes()
+            .filter(|peer| peer.is_active)
+            .filter_map(|peer| Some(now.duration_since(peer.last_handshake?).as_secs_f64()));
+        metrics.handshake_age.set(ages.fold(0.0, f64::max));
+    }
+
+    /// Asks some nodes for their latency, and tailscaled for its bytes. Who does not answer has none.
+    pub(super) async fn ask(
+        &mut self,
+        tailscaled: &LocalApi,
+        status: &Status,
+        tag: &str,
+        metrics: &MeshMetrics,
+    ) {
+        for address in self.pinged(status, tag) {
+            if let Ok(pong) = tailscaled.ping(address, PingKind::Disco).await {
+                metrics.latency.observe(pong.latency.as_secs_f64());
+            }
+        }
+        if let Ok(text) = tailscaled.user_metrics().await {
+            self.count(&text, metrics);
+        }
+    }
+
+    fn pinged(&mut self, status: &Status, tag: &str) -> Vec<IpAddr> {
+        let online: Vec<IpAddr> = nodes(status, tag)
+            .filter(|peer| peer.is_online)
+            .filter_map(|peer| peer.addresses.first().copied())
+            .collect();
+        let count = online.len().min(MOST_PINGS);
+        let first = self.next_ping;
+        self.next_ping = first.wrapping_add(count);
+        let around = online.iter().cycle().skip(first % online.len().max(1));
+        around.take(count).copied().collect()
+    }
+
+    /// tailscaled counts from its own start, and so from nought again after a restart.
+    fn count(&mut self, text: &str, metrics: &MeshMetrics) {
+        let mut totals = BTreeMap::new();
+        for line in text.lines() {
+            if let Some((key, value)) = traffic(line) {
+                *totals.entry(key).or_insert(0) += value;
+            }
+        }
+        for ((direction, path), total) in &totals {
+            let before = self.totals.get(&(*direction, *path)).copied();
+            let before = before.filter(|before| before <= total).unwrap_or_default();
+            let by = ByTraffic {
+                direction: (*direction).to_owned(),
+                path: (*path).to_owned(),
+            };
+            metrics.bytes.get_or_create(&by).inc_by(total - before);
+        }
+        self.totals = totals;
+    }
+}
+
+fn nodes<'a>(status: &'a Status, tag: &'a str) -> impl Iterator<Item = &'a Member> {
+    let peers = status.peers.iter();
+    peers.filter(move |peer| peer.tags.iter().any(|has| has == tag))
+}
+
+/// A member that nobody has sent anything to for a while has no path.
+fn path_of(peer: &Member) -> &'static str {
+    match (peer.is_online, peer.direct, peer.is_active) {
+        (false, ..) => "offline",
+        (_, Some(_), _) => "direct",
+        (_, None, true) => "relay",
+        (_, None, false) => "idle",
+    }
+}
+
+/// A line of tailscaled's own metrics, if it counts bytes.
+fn traffic(line: &str) -> Option<((&'static str, &'static str), u64)> {
+    let (series, value) = line.rsplit_once(' ')?;
+    let direction = if series.starts_with("tailscaled_inbound_bytes_total{") {
+        "received"
+    } else if series.starts_with("tailscaled_outbound_bytes_total{") {
+        "sent"
+    } else {
+        return None;
+    };
+    let path = if series.contains("path=\"derp\"") {
+        "relay"
+    } else {
+        "direct"
+    };
+    Some(((direction, path), value.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    const TEXT: &str = "# HELP tailscaled_inbound_bytes_total x\n\
+        # TYPE tailscaled_inbound_bytes_total counter\n\
+        tailscaled_inbound_bytes_total{path=\"derp\"} 5\n\
+        tailscaled_inbound_bytes_total{path=\"direct_ipv4\"} 10\n\
+        tailscaled_inbound_bytes_total{path=\"direct_ipv6\"} 20\n\
+        tailscaled_outbound_bytes_total{path=\"direct_ipv4\"} 7\n\
+        tailscaled_inbound_packets_total{path=\"derp\"} 99\n";
+
+    #[test]
+    fn bytes_are_counted_on_over_a_restart_of_tailscaled() {
+        let metrics = Metrics::new().mesh;
+        let mut measure = Measure::default();
+        let bytes = |direction: &str, path: &str| {
+            let by = ByTraffic {
+                direction: direction.to_owned(),
+                path: path.to_owned(),
+            };
+            metrics.bytes.get_or_create(&by).get()
+        };
+        measure.count(TEXT, &metrics);
+        measure.count(TEXT, &metrics);
+        assert_eq!(bytes("received", "direct"), 30);
+        assert_eq!(bytes("received", "relay"), 5);
+        assert_eq!(bytes("sent", "direct"), 7);
+        measure.count(
+            "tailscaled_outbound_bytes_total{path=\"direct_ipv4\"} 2\n",
+            &metrics,
+        );
+        assert_eq!(bytes("sent", "direct"), 9);
+    }
+}

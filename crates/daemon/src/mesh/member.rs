@@ -1,0 +1,85 @@
+//! A tailscaled in the words of [`plan`](super::plan), and back.
+
+use ipnet::IpNet;
+use tailnet::localapi::{Member, Prefs, PrefsEdit, StartPrefs, State, Status};
+
+use super::plan::{self, Edit, Login, OtherNode, Own, Seen, ServerView};
+use super::remotes::Claim;
+
+/// How a tailscaled is.
+pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
+    Seen {
+        login: login(status),
+        prefs: plan::Prefs {
+            server: prefs.control_url.clone(),
+            hostname: prefs.hostname.clone(),
+            advertised: prefs.advertise_routes.clone(),
+            accepts_routes: prefs.route_all,
+            keeps_source: prefs.no_snat,
+            passes_stateless: prefs.no_stateful_filtering == Some(true),
+            takes_dns: prefs.corp_dns,
+        },
+        serving: status.this.served.clone(),
+        peers: status
+            .peers
+            .iter()
+            .map(|peer| OtherNode {
+                id: peer.node_id.unwrap_or_default(),
+                name: peer.host_name.clone(),
+                is_former_self: false,
+                routes: peer.served.clone(),
+            })
+            .collect(),
+        server,
+    }
+}
+
+fn login(status: &Status) -> Login {
+    match status.state {
+        State::NeedsLogin => Login::Needed,
+        State::NeedsMachineAuth => Login::Awaited,
+        State::Stopped => Login::Stopped,
+        State::Running if status.this.is_expired => Login::Needed,
+        State::Running => Login::Running,
+        State::NoState | State::InUseOtherUser | State::Starting | State::Other(_) => {
+            Login::Starting
+        }
+    }
+}
+
+/// What other members say that they serve.
+pub(super) fn claims(status: &Status) -> Vec<Claim> {
+    let claim = |peer: &Member| Claim {
+        node: peer.host_name.clone(),
+        tags: peer.tags.clone(),
+        served: peer.served.clone(),
+    };
+    status.peers.iter().map(claim).collect()
+}
+
+/// A change, as tailscaled takes it.
+pub(super) fn prefs_edit(edit: &Edit) -> PrefsEdit {
+    PrefsEdit {
+        want_running: edit.run.then_some(true),
+        hostname: edit.hostname.clone(),
+        advertise_routes: edit.advertised.clone(),
+        route_all: edit.accept_routes.then_some(true),
+        no_snat: edit.keep_source.then_some(true),
+        no_stateful_filtering: edit.pass_stateless.then_some(Some(true)),
+        corp_dns: edit.leave_dns.then_some(false),
+        ..PrefsEdit::default()
+    }
+}
+
+/// All that our own is told with its login.
+pub(super) fn start_prefs(own: &Own, routes: Vec<IpNet>) -> StartPrefs {
+    StartPrefs::fresh(&PrefsEdit {
+        control_url: Some(own.server.clone()),
+        hostname: Some(own.hostname.clone()),
+        advertise_routes: Some(routes),
+        route_all: Some(true),
+        no_snat: Some(true),
+        no_stateful_filtering: Some(Some(true)),
+        ..PrefsEdit::default()
+    })
+}

@@ -1,0 +1,325 @@
+//! What Headscale says about the mesh. A question costs it a good part of a second, so all nodes of a
+//! cluster together ask it no more than every few seconds.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use jiff::{SignedDuration, Timestamp};
+use tailnet::headscale::standing::{Keys, Own, own};
+use tailnet::headscale::{
+    ApiKey, Client, Error, Generation, Lifetime, NewKey, Node, Proxies, Secret, Settings, Uses,
+};
+use tailnet::localapi::{AuthKey, Status};
+
+use super::plan::{OtherNode, OwnNode, ServerView};
+use crate::causes::with_causes;
+use crate::config::{Config, Secrets};
+use crate::metrics::{ByServerCall, Metrics};
+
+/// For a call as a whole.
+const LIMIT: Duration = Duration::from_secs(15);
+/// How often one node of many asks: so many times this.
+const PER_NODE: Duration = Duration::from_secs(3);
+/// The least and the most of it.
+const SETTLED: [Duration; 2] = [Duration::from_secs(30), Duration::from_mins(10)];
+/// How often while something is awaited.
+const AWAITING: Duration = Duration::from_secs(3);
+/// The first and the longest wait after a failure.
+const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(2)];
+/// A key that was made for one login is good for this long.
+const KEY_LIFE: SignedDuration = SignedDuration::from_mins(10);
+/// How often it is looked when the API key expires.
+const LOOK_AT_KEYS: Duration = Duration::from_hours(1);
+
+/// The mesh's server, as far as it can be asked.
+pub(super) struct Server {
+    client: Client,
+    key_prefix: Option<String>,
+    user: Option<String>,
+    tags: Vec<String>,
+    known: Known,
+    asked: Option<Instant>,
+    failures: u32,
+    keys_asked: Option<Instant>,
+    key_expires: Option<Timestamp>,
+}
+
+/// The last answer.
+enum Known {
+    Nothing,
+    /// It answers, and there is no key to ask for more.
+    Version,
+    Nodes(Vec<Node>),
+    Problem(String),
+}
+
+/// Why there is nobody to ask.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoServer {
+    #[error("{0}")]
+    Setup(String),
+}
+
+impl Server {
+    /// Nobody, if the configuration names none. It blocks: it reads files.
+    pub(super) fn new(
+        config: &Config,
+        secrets: &Secrets,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<Self>, NoServer> {
+        let Some(url) = &config.headscale.url else {
+            return Ok(None);
+        };
+        let key = secrets.api_key.as_ref();
+        let key = key.map(|found| Secret::new(found.secret.expose()));
+        let key_prefix = key.as_ref().and_then(ApiKey::prefix_of).map(str::to_owned);
+        let settings = Settings {
+            url: url.clone(),
+            api_key: key,
+            ca_file: config.headscale.ca_file.clone(),
+            timeout: LIMIT,
+            proxies: Proxies::of_environment(),
+        };
+        let client =
+            Client::new(&settings).map_err(|error| NoServer::Setup(with_causes(&error)))?;
+        let metrics = Arc::clone(metrics);
+        let client = client.observed(move |call| {
+            let by = ByServerCall {
+                operation: call.operation.to_owned(),
+                outcome: call
+                    .problem
+                    .map_or("ok", tailnet::headscale::Problem::kind)
+                    .to_owned(),
+            };
+            let duration = metrics.mesh.server_duration.get_or_create(&by);
+            duration.observe(call.took.as_secs_f64());
+            if let Some(clock) = call.clock {
+                metrics.mesh.clock_skew.set(clock.skew().as_secs_f64());
+            }
+        });
+        Ok(Some(Self {
+            client,
+            key_prefix,
+            user: config.headscale.user.clone(),
+            tags: config.tailscale.tags.clone(),
+            known: Known::Nothing,
+            asked: None,
+            failures: 0,
+            keys_asked: None,
+            key_expires: None,
+        }))
+    }
+
+    /// The list has to be read again: something was changed.
+    pub(super) fn forget(&mut self) {
+        self.asked = None;
+    }
+
+    /// When it is to be asked again.
+    pub(super) fn due_in(&self, is_settled: bool) -> Duration {
+        let Some(asked) = self.asked else {
+            return Duration::ZERO;
+        };
+        let nodes = match &self.known {
+            Known::Nodes(nodes) => nodes.len(),
+            Known::Nothing | Known::Version | Known::Problem(_) => 0,
+        };
+        // Without a key there is nothing to wait for.
+        let is_settled = is_settled || !self.has_key();
+        pause(nodes, is_settled, self.failures).saturating_sub(asked.elapsed())
+    }
+
+    /// Asks if that is due. What it said before is forgotten if it fails.
+    pub(super) async fn look(&mut self, is_settled: bool) {
+        if !self.due_in(is_settled).is_zero() {
+            return;
+        }
+        self.known = match self.ask().await {
+            Ok(nodes) => {
+                self.failures = 0;
+                nodes.map_or(Known::Version, Known::Nodes)
+            }
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                Known::Problem(with_causes(&error))
+            }
+        };
+        self.asked = Some(Instant::now());
+    }
+
+    async fn ask(&mut self) -> Result<Option<Vec<Node>>, Error> {
+        // It refuses servers that are too old.
+        self.client.generation().await?;
+        if !self.has_key() {
+            return Ok(None);
+        }
+        let nodes = self.client.nodes().await?;
+        if self
+            .keys_asked
+            .is_none_or(|asked| asked.elapsed() > LOOK_AT_KEYS)
+        {
+            // Older keys may not list keys: that is no reason to do without the nodes.
+            if let (Ok(keys), Some(prefix)) = (self.client.api_keys().await, &self.key_prefix) {
+                let ours = keys.iter().find(|key| key.prefix == *prefix);
+                self.key_expires = ours.and_then(|key| key.expiration);
+            }
+            self.keys_asked = Some(Instant::now());
+        }
+        Ok(Some(nodes))
+    }
+
+    /// Whether there is a key to ask with.
+    pub(super) fn has_key(&self) -> bool {
+        self.client.has_api_key()
+    }
+
+    /// What is wrong with it.
+    pub(super) fn problem(&self) -> Option<&str> {
+        match &self.known {
+            Known::Problem(problem) => Some(problem),
+            Known::Nothing | Known::Version | Known::Nodes(_) => None,
+        }
+    }
+
+    /// When our key expires.
+    pub(super) fn key_expires(&self) -> Option<Timestamp> {
+        self.key_expires
+    }
+
+    /// How far our clock is ahead of its.
+    pub(super) fn skew(&self) -> Option<SignedDuration> {
+        self.client.clock().map(|clock| clock.skew())
+    }
+
+    /// Its list, from this member's point of view.
+    pub(super) fn view(&self, status: &Status, hostname: &str) -> ServerView {
+        let Known::Nodes(nodes) = &self.known else {
+            return ServerView::Unknown;
+        };
+        let keys = Keys {
+            node: &status.this.key,
+            machine: None,
+        };
+        // An address in common, too: one key alone was forged before.
+        let found = match own(nodes, &keys) {
+            Own::Found(node) if shares_address(node, status) => Some(node),
+            _ => None,
+        };
+        let others = nodes
+            .iter()
+            .filter(|node| Some(node.id) != found.map(|own| own.id));
+        ServerView::Listed {
+            own: found.map(|node| OwnNode {
+                id: node.id,
+                approved: node.approved.clone(),
+                serving: node.serving.clone(),
+            }),
+            others: others.map(|node| self.other(node, hostname)).collect(),
+        }
+    }
+
+    fn other(&self, node: &Node, hostname: &str) -> OtherNode {
+        let mut routes: Vec<IpNet> = [node.available.as_slice(), &node.approved].concat();
+        routes.sort();
+        routes.dedup();
+        let has_tag = self.tags.first().is_some_and(|tag| node.tags.contains(tag));
+        OtherNode {
+            id: node.id,
+            name: node.given_name.clone(),
+            is_former_self: has_tag && !node.is_online && node.name == hostname,
+            routes,
+        }
+    }
+
+    /// Makes a key for one login.
+    pub(super) async fn make_key(&self) -> Result<AuthKey, String> {
+        let said = |error: Error| with_causes(&error);
+        let generation = self.client.generation().await.map_err(said)?;
+        let user = match &self.user {
+            Some(name) => Some(match self.client.user(name).await.map_err(said)? {
+                Some(user) => user.id,
+                None => self.client.create_user(name).await.map_err(said)?.id,
+            }),
+            None if generation < Generation::V0_28 => {
+                return Err(format!(
+                    "make a pre-auth key: Headscale {generation} makes none without a user; set \
+                     headscale.user"
+                ));
+            }
+            None => None,
+        };
+        let new = NewKey {
+            user,
+            tags: self.tags.clone(),
+            uses: Uses::Once,
+            nodes: Lifetime::Lasting,
+            expiration: Timestamp::now() + KEY_LIFE,
+        };
+        let key = self.client.create_pre_auth_key(&new).await.map_err(said)?;
+        Ok(AuthKey::new(key.key.expose()))
+    }
+
+    /// Approves networks of a node; this is the whole list.
+    pub(super) async fn approve(&mut self, node: u64, routes: &[IpNet]) -> Result<(), String> {
+        let outcome = self.client.approve_routes(node, routes).await;
+        self.forget();
+        outcome.map(drop).map_err(|error| with_causes(&error))
+    }
+
+    /// Deletes a node.
+    pub(super) async fn delete(&mut self, node: u64) -> Result<(), String> {
+        let outcome = self.client.delete_node(node).await;
+        self.forget();
+        match outcome {
+            Err(error) if !error.is_not_found() => Err(with_causes(&error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn shares_address(node: &Node, status: &Status) -> bool {
+    let mut addresses = node.addresses.iter();
+    status.addresses.is_empty() || addresses.any(|address| status.addresses.contains(address))
+}
+
+/// How long to wait between two questions, give or take a tenth: nodes that start together must not
+/// ask together for ever.
+fn pause(nodes: usize, is_settled: bool, failures: u32) -> Duration {
+    let pause = match (failures, is_settled) {
+        (1.., _) => {
+            let doubled = AFTER_FAILURE[0] * 2_u32.saturating_pow(failures.min(16) - 1);
+            doubled.min(AFTER_FAILURE[1])
+        }
+        (0, false) => AWAITING,
+        (0, true) => {
+            let shared = PER_NODE * u32::try_from(nodes).unwrap_or(u32::MAX);
+            shared.clamp(SETTLED[0], SETTLED[1])
+        }
+    };
+    let chance = u32::try_from(RandomState::new().hash_one(0) % 200).unwrap_or_default();
+    pause * (900 + chance) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_cluster_asks_no_more_often_than_a_small_one() {
+        let about = |pause: Duration, wanted: Duration| {
+            assert!(
+                pause >= wanted * 9 / 10 && pause <= wanted * 11 / 10,
+                "{pause:?}"
+            );
+        };
+        about(pause(2, true, 0), Duration::from_secs(30));
+        about(pause(100, true, 0), Duration::from_secs(300));
+        about(pause(10_000, true, 0), Duration::from_mins(10));
+        about(pause(100, false, 0), Duration::from_secs(3));
+        about(pause(0, false, 1), Duration::from_secs(2));
+        about(pause(0, true, 3), Duration::from_secs(8));
+        about(pause(0, true, u32::MAX), Duration::from_mins(2));
+    }
+}

@@ -1,0 +1,274 @@
+//! One way to be a member, for as long as the configuration stays the same: looks, decides, acts,
+//! and tells. A pass may be made at any time; one that finds all in order changes nothing.
+
+mod tell;
+
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use tailnet::localapi::{AuthKey, LocalApi, Prefs, Start, Status};
+
+use super::measure::Measure;
+use super::memory::{HostPrefs, Kept};
+use super::plan::{self, Own, Seen, ServerView, Step, Wanted, plan};
+use super::server::Server;
+use super::{View, Way, member};
+use crate::causes::with_causes;
+use crate::conditions::Condition;
+use crate::config::{Config, Secrets};
+use crate::keeper::Reports;
+use crate::metrics::ByRepair;
+use crate::settings::Settings;
+
+/// How long a login may take.
+const JOIN: Duration = Duration::from_mins(1);
+/// How often all is looked at though nothing happened.
+const FULL_PASS: Duration = Duration::from_mins(1);
+/// How soon something that is on its way is looked at again, if no event comes before.
+const SOON: Duration = Duration::from_secs(1);
+/// The first and the longest wait after a failed step.
+const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// A member, or one to be.
+pub(super) struct Session {
+    way: Way,
+    tailscaled: LocalApi,
+    server: Option<Server>,
+    kept: Kept,
+    measure: Measure,
+    reports: Reports,
+    began: Instant,
+    measured: Option<Instant>,
+    is_settled: bool,
+    failures: u32,
+}
+
+/// What has to be known for a pass.
+pub(super) struct Situation<'a> {
+    pub(super) settings: &'a Settings,
+    /// Addresses of pods that are in none of this node's networks.
+    pub(super) outside: Vec<IpNet>,
+}
+
+impl Session {
+    /// It blocks: it reads files.
+    pub(super) fn new(
+        way: Way,
+        tailscaled: LocalApi,
+        config: &Config,
+        kept: Kept,
+        reports: Reports,
+    ) -> Self {
+        let secrets = Secrets::current(&config.headscale);
+        let server = Server::new(config, &secrets, &reports.metrics);
+        let server = server.unwrap_or_else(|error| {
+            let conditions = &reports.conditions;
+            conditions.fails(Condition::HeadscaleReachable, error);
+            None
+        });
+        Self {
+            way,
+            tailscaled,
+            server,
+            kept,
+            measure: Measure::default(),
+            reports,
+            began: Instant::now(),
+            measured: None,
+            is_settled: false,
+            failures: 0,
+        }
+    }
+
+    /// Looks, acts and tells. The time is when to look again if nothing happens before.
+    pub(super) async fn pass(&mut self, situation: &Situation<'_>) -> (Option<View>, Duration) {
+        match self.try_pass(situation).await {
+            Ok((found, wait)) => {
+                self.failures = 0;
+                (Some(found), wait)
+            }
+            Err(message) => {
+                self.failures = self.failures.saturating_add(1);
+                let conditions = &self.reports.conditions;
+                conditions.fails(Condition::MeshJoined, message);
+                let doubled = AFTER_FAILURE[0] * 2_u32.saturating_pow(self.failures.min(16) - 1);
+                (None, doubled.min(AFTER_FAILURE[1]))
+            }
+        }
+    }
+
+    async fn try_pass(&mut self, situation: &Situation<'_>) -> Result<(View, Duration), String> {
+        let settings = situation.settings;
+        let said = |error: tailnet::localapi::Error| with_causes(&error);
+        let mut status = self.tailscaled.status().await.map_err(said)?;
+        let mut prefs = self.tailscaled.prefs().await.map_err(said)?;
+        if let Some(server) = &mut self.server {
+            server.look(self.is_settled).await;
+        }
+        let wanted = self.wanted(situation);
+        let seen = self.seen(&status, &prefs, &wanted, settings);
+        self.remember(&wanted, &prefs)?;
+        let steps = plan(&wanted, &seen);
+        let has_changed = !steps.is_empty();
+        for step in steps {
+            self.act(step, &wanted, &seen, &settings.config).await?;
+        }
+        if has_changed {
+            status = self.tailscaled.status().await.map_err(said)?;
+            prefs = self.tailscaled.prefs().await.map_err(said)?;
+            if let Some(server) = &mut self.server {
+                server.look(false).await;
+            }
+        }
+        let seen = self.seen(&status, &prefs, &wanted, settings);
+        let found = self.tell(settings, &status, &wanted, &seen).await?;
+        let wait = match (self.is_settled, &self.server) {
+            (true, Some(server)) => server.due_in(true).min(FULL_PASS),
+            (true, None) => FULL_PASS,
+            (false, Some(server)) => server.due_in(false).clamp(SOON / 4, SOON),
+            (false, None) => SOON,
+        };
+        Ok((found, wait))
+    }
+
+    fn wanted(&self, situation: &Situation<'_>) -> Wanted {
+        let settings = situation.settings;
+        let local = settings.networks.as_ref();
+        let mut routes = local.map_or_else(Vec::new, |networks| networks.local.clone());
+        routes.extend(&situation.outside);
+        let own = settings.config.headscale.url.as_ref();
+        let own = own.filter(|_| self.way != Way::Hosts).map(|server| Own {
+            server: server.clone(),
+            hostname: hostname(settings),
+        });
+        let former = self.kept.memory().routes.iter();
+        Wanted {
+            own,
+            former: former
+                .filter(|net| !routes.contains(net))
+                .copied()
+                .collect(),
+            routes,
+        }
+    }
+
+    fn seen(&self, status: &Status, prefs: &Prefs, wanted: &Wanted, settings: &Settings) -> Seen {
+        let hostname = match &wanted.own {
+            Some(own) => own.hostname.clone(),
+            None => hostname(settings),
+        };
+        let server = self.server.as_ref();
+        let server = server.map_or(ServerView::Unknown, |server| server.view(status, &hostname));
+        member::seen(status, prefs, server)
+    }
+
+    /// Notes what is about to be changed: whoever undoes it later has to know.
+    fn remember(&mut self, wanted: &Wanted, prefs: &Prefs) -> Result<(), String> {
+        let is_hosts = self.way == Way::Hosts;
+        let outcome = self.kept.change(|memory| {
+            if is_hosts && memory.host.is_none() {
+                memory.host = Some(HostPrefs {
+                    accepts_routes: prefs.route_all,
+                    keeps_source: prefs.no_snat,
+                    passes_stateless: prefs.no_stateful_filtering,
+                });
+            }
+            for route in &wanted.routes {
+                if !memory.routes.contains(route) {
+                    memory.routes.push(*route);
+                }
+            }
+        });
+        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
+    }
+
+    async fn act(
+        &mut self,
+        step: Step,
+        wanted: &Wanted,
+        seen: &Seen,
+        config: &Config,
+    ) -> Result<(), String> {
+        let repair = match &step {
+            Step::Join(why) => {
+                tracing::info!(%why, "joining the mesh");
+                self.join(wanted, seen, config).await?;
+                tracing::info!("joined the mesh");
+                "join"
+            }
+            Step::Set(edit) => {
+                tracing::info!(?edit, "tailscaled is told otherwise");
+                let edit = member::prefs_edit(edit);
+                let outcome = self.tailscaled.edit_prefs(&edit).await;
+                outcome.map_err(|error| with_causes(&error))?;
+                "set"
+            }
+            Step::Approve { node, routes } => {
+                tracing::info!(node, ?routes, "approving networks");
+                if let Some(server) = &mut self.server {
+                    server.approve(*node, routes).await?;
+                }
+                "approve"
+            }
+            Step::Forget { node } => {
+                tracing::info!(node, "deleting what this node was before it was made anew");
+                if let Some(server) = &mut self.server {
+                    server.delete(*node).await?;
+                }
+                "forget"
+            }
+        };
+        let by = ByRepair {
+            repair: repair.to_owned(),
+        };
+        self.reports.metrics.mesh.repairs.get_or_create(&by).inc();
+        if let Some(server) = &mut self.server {
+            server.forget();
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self, wanted: &Wanted, seen: &Seen, config: &Config) -> Result<(), String> {
+        let own = wanted
+            .own
+            .as_ref()
+            .ok_or("the host's tailscaled is not ours to log in")?;
+        // Who else has our networks is known beforehand only by the server's list.
+        let routes = match &seen.server {
+            ServerView::Listed { .. } => plan::allowed(wanted, seen),
+            ServerView::Unknown => Vec::new(),
+        };
+        let start = Start {
+            auth_key: Some(self.key(config).await?),
+            prefs: member::start_prefs(own, routes),
+        };
+        let outcome = self.tailscaled.join(&start, JOIN).await;
+        outcome.map_err(|error| with_causes(&error))
+    }
+
+    /// A key for one login: made for it if that can be done, else the one that was given.
+    async fn key(&mut self, config: &Config) -> Result<AuthKey, String> {
+        // Keys are replaced while the daemon runs.
+        let headscale = config.headscale.clone();
+        let secrets = tokio::task::spawn_blocking(move || Secrets::current(&headscale)).await;
+        let given = secrets.ok().and_then(|secrets| secrets.pre_auth_key);
+        let made = match &self.server {
+            Some(server) if server.has_key() => server.make_key().await,
+            _ => Err("there is no API key to make one with (headscale.apiKeyFile)".to_owned()),
+        };
+        match (made, given) {
+            (Ok(key), _) => Ok(key),
+            (Err(_), Some(given)) => Ok(AuthKey::new(given.secret.expose())),
+            (Err(why), None) => Err(format!(
+                "this node has no key to join the mesh with: {why}, and none was given \
+                 (headscale.preAuthKeyFile)"
+            )),
+        }
+    }
+}
+
+/// This node's name in the mesh.
+fn hostname(settings: &Settings) -> String {
+    let said = settings.config.tailscale.hostname.clone();
+    said.unwrap_or_else(|| settings.node.to_string())
+}

@@ -1,0 +1,232 @@
+//! What is told after a pass: conditions, metrics, and what other parts go by.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use tailnet::localapi::{Reach, Status};
+
+use super::{FULL_PASS, Session};
+use crate::causes::with_causes;
+use crate::conditions::{Condition, Conditions};
+use crate::mesh::apart::{Addresses, intruders};
+use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
+use crate::mesh::remotes::{Judgement, Trust, judge};
+use crate::mesh::server::Server;
+use crate::mesh::verdict::{self, Credential, Verdict};
+use crate::mesh::{View, link, member};
+use crate::metrics::{ByCredential, ByNetworks};
+use crate::settings::Settings;
+
+impl Session {
+    /// Tells everybody how it is.
+    pub(super) async fn tell(
+        &mut self,
+        settings: &Settings,
+        status: &Status,
+        wanted: &Wanted,
+        seen: &Seen,
+    ) -> Result<View, String> {
+        let config = &settings.config;
+        let tag = config.tailscale.tags.first().cloned().unwrap_or_default();
+        let networks = settings.networks.clone();
+        let (local, base) = networks.as_ref().map_or((&[][..], &[][..]), |networks| {
+            (networks.local.as_slice(), networks.base.as_slice())
+        });
+        let trust = Trust {
+            tag: tag.clone(),
+            base: base.to_vec(),
+            local: local.to_vec(),
+        };
+        let Judgement { remotes, refusals } = judge(&member::claims(status), &trust);
+        let conflicts = plan::conflicts(wanted, seen);
+        let is_known = networks.is_some();
+        let served = if is_known {
+            verdict::served(wanted, seen, &conflicts)
+        } else {
+            Verdict::fails("waiting for the node's networks: see PodCIDRKnown")
+        };
+        self.is_settled = served.holds;
+        self.count(wanted, seen, status, &tag).await;
+
+        let is_ours = wanted.own.is_some();
+        let mut told = vec![
+            (
+                Condition::MeshJoined,
+                verdict::joined(seen, is_ours, &status.this.host_name, &status.health),
+            ),
+            (
+                Condition::NetworksUnique,
+                verdict::unique(&conflicts, &refusals),
+            ),
+            (Condition::NetworksServed, served.clone()),
+            (Condition::HeadscaleReachable, self.reachable()),
+            (Condition::CredentialsLast, self.credentials(status)),
+            (
+                Condition::ClockRight,
+                verdict::clock(self.server.as_ref().and_then(Server::skew)),
+            ),
+        ];
+        let host = link::look().await?;
+        told.push((
+            Condition::AddressesApart,
+            apart(settings, local, base, status, &host),
+        ));
+        // What is not served yet is not in the filter either.
+        let policy = if served.holds {
+            self.policy(local, base, &tag).await
+        } else {
+            Verdict::fails("not known until packets for pods are sent here: see NetworksServed")
+        };
+        told.push((Condition::PolicyAllowsPods, policy));
+        report(&self.reports.conditions, told);
+
+        let is_first = served.holds && !self.kept.memory().has_served;
+        if is_first {
+            let elapsed = self.began.elapsed().as_secs_f64();
+            self.reports.metrics.mesh.time_to_serve.set(elapsed);
+            tracing::info!(seconds = elapsed, "the mesh serves this node");
+        }
+        let outcome = self.kept.change(|memory| {
+            memory.has_served |= is_first;
+            if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
+                memory.link = Some(link);
+            }
+            // A tailscaled that has just started knows nobody, which does not mean that they are
+            // gone.
+            if seen.login == Login::Running {
+                memory.remotes = remotes.into_iter().map(|remote| remote.network).collect();
+            }
+        });
+        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+        Ok(self.kept.memory().view())
+    }
+
+    fn reachable(&self) -> Verdict {
+        match &self.server {
+            None => Verdict::holds("the server is not asked: headscale.url is not set"),
+            Some(server) => match server.problem() {
+                Some(problem) => Verdict::fails(problem),
+                None if server.has_key() => Verdict::holds("the server answers"),
+                None => Verdict::holds(
+                    "the server answers; there is no API key, so it approves by its policy \
+                     (autoApprovers)",
+                ),
+            },
+        }
+    }
+
+    fn credentials(&self, status: &Status) -> Verdict {
+        let now = Timestamp::now();
+        let all = [
+            Credential {
+                name: "node-key",
+                expires: status.this.key_expiry,
+                remedy: "it is renewed by a login when it has expired; a tagged node's does not expire",
+            },
+            Credential {
+                name: "api-key",
+                expires: self.server.as_ref().and_then(Server::key_expires),
+                remedy: "make another one (headscale apikeys create) and put it in its file",
+            },
+        ];
+        for credential in &all {
+            let by = ByCredential {
+                credential: credential.name.to_owned(),
+            };
+            let expiry = &self.reports.metrics.mesh.credential_expiry;
+            match credential.expires {
+                Some(expires) => {
+                    let left = expires.duration_since(now).as_secs_f64();
+                    expiry.get_or_create(&by).set(left);
+                }
+                None => {
+                    expiry.remove(&by);
+                }
+            }
+        }
+        verdict::credentials(&all, now)
+    }
+
+    async fn policy(&self, local: &[IpNet], base: &[IpNet], tag: &str) -> Verdict {
+        let filter = match self.tailscaled.packet_filter().await {
+            Ok(filter) => filter,
+            Err(error) => return Verdict::holds(format!("not known: {}", with_causes(&error))),
+        };
+        let mut blocked = Vec::new();
+        for to in local {
+            let from = base.iter().find(|base| base.contains(to)).unwrap_or(to);
+            if filter.reach(from, to) == Reach::Nothing {
+                blocked.push((*from, *to));
+            }
+        }
+        verdict::policy(&blocked, tag, base)
+    }
+
+    async fn count(&mut self, wanted: &Wanted, seen: &Seen, status: &Status, tag: &str) {
+        let metrics = &self.reports.metrics.mesh;
+        self.measure.peers(status, tag, Timestamp::now(), metrics);
+        let own = match &seen.server {
+            ServerView::Listed { own, .. } => own.as_ref(),
+            ServerView::Unknown => None,
+        };
+        let [advertised, approved, serving] = verdict::counts(wanted, &seen.prefs, own, seen);
+        let counts = [
+            ("wanted", wanted.routes.len()),
+            ("advertised", advertised),
+            ("approved", approved),
+            ("serving", serving),
+        ];
+        for (state, count) in counts {
+            let by = ByNetworks {
+                state: state.to_owned(),
+            };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            metrics.networks.get_or_create(&by).set(count);
+        }
+        if self
+            .measured
+            .is_none_or(|measured| measured.elapsed() > FULL_PASS)
+        {
+            self.measured = Some(Instant::now());
+            self.measure
+                .ask(&self.tailscaled, status, tag, metrics)
+                .await;
+        }
+    }
+}
+
+fn apart(
+    settings: &Settings,
+    local: &[IpNet],
+    base: &[IpNet],
+    status: &Status,
+    host: &link::Host,
+) -> Verdict {
+    let mut pods = [base, local].concat();
+    pods.sort();
+    pods.dedup();
+    let peers = status.peers.iter().flat_map(|peer| &peer.addresses);
+    let found = intruders(&Addresses {
+        pods: IpNet::aggregate(&pods),
+        services: settings.config.network.service_cidr.0.clone(),
+        links: host.addresses.clone(),
+        members: status.addresses.iter().chain(peers).copied().collect(),
+    });
+    if found.is_empty() {
+        Verdict::holds("nothing has addresses that the mesh needs")
+    } else {
+        Verdict::fails(found.join("; "))
+    }
+}
+
+fn report(conditions: &Arc<Conditions>, told: Vec<(Condition, Verdict)>) {
+    for (condition, Verdict { holds, message }) in told {
+        if holds {
+            conditions.holds(condition, message);
+        } else {
+            conditions.fails(condition, message);
+        }
+    }
+}
