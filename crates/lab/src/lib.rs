@@ -23,6 +23,7 @@
 mod authority;
 mod call;
 mod capture;
+mod cluster;
 mod cnitool;
 mod files;
 pub mod frames;
@@ -51,6 +52,7 @@ mod wait;
 pub use authority::{Certified, certify};
 pub use call::{Call, Outcome};
 pub use capture::Capture;
+pub use cluster::{Attached, Cluster, Grounds, JOINED, Member, POD_NETWORKS, Site, TAG};
 pub use cnitool::CniTool;
 pub use headscale::{Headscale, open_policy};
 pub use http::{Response, http_get};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -31,6 +31,9 @@ use crate::wait::eventually;
 const QUEUE_BYTES: usize = 256 << 20;
 /// All that is read of a frame: Ethernet, IPv6 and ports.
 const HEAD_BYTES: usize = 96;
+/// When a tailscaled starts, it sends itself a packet from here whose time is over: a kernel that
+/// forwards says so, by whatever route there is at that moment.
+const PROBED: IpAddr = IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100));
 /// How many frames of a kind are kept to be shown.
 const KEPT: usize = 20;
 /// `ETH_P_802_EX1`: for experiments. What comes before this is what was asked for.
@@ -135,7 +138,7 @@ impl Account {
         if (is_pod(source) || is_pod(destination)) && self.clear.len() < KEPT {
             self.clear.push(frame);
         }
-        if !is_of_lab(destination) && self.strays.len() < KEPT {
+        if !is_of_lab(destination) && destination != PROBED && self.strays.len() < KEPT {
             self.strays.insert((source, destination));
         }
     }
