@@ -49,9 +49,7 @@ impl Refusal {
             Self::KeyUsed
         } else if is_about_key && has("expired") {
             Self::KeyExpired
-        } else if is_about_key && (has("not found") || has("invalid") || has("unknown"))
-            || has("record not found")
-        {
+        } else if is_about_key && (has("not found") || has("invalid") || has("parse")) {
             Self::KeyUnknown
         } else if has("tags") && (has("permitted") || has("invalid")) {
             Self::Tags(text.to_owned())
@@ -139,6 +137,9 @@ impl LocalApi {
     }
 
     /// Starts, logs in, and waits until the node is a member.
+    ///
+    /// After [`JoinError::Late`] tailscaled goes on trying by itself. Look at its state before
+    /// another try: it may have used the key by then.
     pub async fn join(&self, start: &Start, limit: Duration) -> Result<(), JoinError> {
         let end = Instant::now() + limit;
         let mut progress = Progress::default();
@@ -167,7 +168,8 @@ impl LocalApi {
         // Before anything is done: what is told once is not told again.
         let mut bus = self.watch().await?;
         // How things were before is not our doing.
-        bus.recv().await?;
+        let before = bus.recv().await?.state;
+        progress.was_member = matches!(before, Some(State::Running | State::Starting));
         self.start(start).await?;
         self.login_interactive().await?;
         self.await_member(&mut bus, start, progress).await
@@ -190,12 +192,12 @@ impl LocalApi {
                 progress.browse_to = Some(url.clone());
             }
             match notify.state {
-                // One that ran before says so until it has noticed that it is to log in.
-                Some(State::Running) if progress.is_logged_in => return Ok(()),
+                Some(State::Running) if progress.is_joined() => return Ok(()),
                 Some(State::NeedsMachineAuth) if progress.is_logged_in => {
                     return Err(JoinError::NeedsApproval);
                 }
-                _ => {}
+                Some(State::Running) | None => {}
+                Some(_) => progress.has_begun_anew = true,
             }
             if let Some(text) = notify.login_error().or(notify.error.as_deref()) {
                 progress.error = Some(text.to_owned());
@@ -234,9 +236,21 @@ fn hide(refusal: Refusal, start: &Start) -> Refusal {
 /// What is known of a join.
 #[derive(Debug, Default)]
 struct Progress {
+    /// It was one before we came.
+    was_member: bool,
+    /// It was in a state before the last one since it was started.
+    has_begun_anew: bool,
     is_logged_in: bool,
     browse_to: Option<String>,
     error: Option<String>,
+}
+
+impl Progress {
+    /// Whether a state that says so is to be believed. One that ran before says it until it has
+    /// noticed that it is to begin anew, and then does not tell of a login.
+    fn is_joined(&self) -> bool {
+        self.is_logged_in || (self.was_member && self.has_begun_anew)
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +264,11 @@ mod tests {
     #[case("register request: http 401: authkey expired", Refusal::KeyExpired)]
     #[case("AuthKey not found", Refusal::KeyUnknown)]
     #[case("invalid authkey", Refusal::KeyUnknown)]
+    #[case("auth-key not found: record not found", Refusal::KeyUnknown)]
+    #[case(
+        "handling register with auth key: failed to parse auth-key: key too short",
+        Refusal::KeyUnknown
+    )]
     #[case("requested tags [tag:x] are invalid or not permitted",
         Refusal::Tags("requested tags [tag:x] are invalid or not permitted".to_owned()))]
     #[case("x509: certificate signed by unknown authority",

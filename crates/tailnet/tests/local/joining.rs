@@ -39,10 +39,11 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
     let outcome = second.join(&using(&expired), PATIENCE).await;
     assert_eq!(refusal(outcome), Refusal::KeyExpired);
 
-    let strange =
-        "hskey-auth-AAAAAAAAAAAA-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-    let outcome = second.join(&using(strange), PATIENCE).await;
-    assert_eq!(refusal(outcome), Refusal::KeyUnknown);
+    let unknown = format!("hskey-auth-AAAAAAAAAAAA-{}", "A".repeat(64));
+    for strange in [unknown.as_str(), "hskey-auth-short", "nonsense"] {
+        let outcome = second.join(&using(strange), PATIENCE).await;
+        assert_eq!(refusal(outcome), Refusal::KeyUnknown, "{strange}");
+    }
 
     let (good, _) = new_key(&server, &[]);
     second.join(&using(&good), PATIENCE).await.unwrap();
@@ -95,8 +96,13 @@ async fn a_server_that_is_away_is_waited_for_and_told_of() {
     assert!(matches!(error, JoinError::Late { .. }), "{error}");
     assert!(error.to_string().contains("not within 5s"), "{error}");
 
+    // It goes on trying by itself.
     server.resume().unwrap();
-    place.api().join(&start, PATIENCE).await.unwrap();
+    until("it has joined", async || {
+        let status = place.api().status().await.unwrap();
+        (status.state == State::Running).then_some(())
+    })
+    .await;
 
     // Without a key, somebody has to come.
     place.api().logout().await.unwrap();

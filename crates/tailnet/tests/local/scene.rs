@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::tools::{HEADSCALE, TAILSCALE};
 use lab::{Headscale, Netns, Node, eventually};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::{Value, json};
 use tailnet::localapi::{AuthKey, LocalApi, PrefsEdit, Start, StartPrefs};
 use tailnet::tailscaled::{Supervisor, Tailscaled};
@@ -157,7 +157,12 @@ impl Drop for Place {
             let last = &lines[lines.len().saturating_sub(60)..];
             eprintln!("tailscaled said at last:\n{}", last.join("\n"));
         }
+        let pids = self.pids();
         self.kill();
+        for pid in pids {
+            // Not ours to wait for, if another process has started it.
+            let _ = rustix::process::waitpid(Pid::from_raw(pid), WaitOptions::empty());
+        }
     }
 }
 
