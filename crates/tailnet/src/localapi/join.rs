@@ -22,6 +22,16 @@ pub struct Start {
     pub prefs: StartPrefs,
 }
 
+impl Start {
+    /// No server repeats a key. If one did, it would not be told by us.
+    fn hide(&self, text: &str) -> String {
+        match &self.auth_key {
+            Some(key) if !key.reveal().is_empty() => text.replace(key.reveal(), "<redacted>"),
+            _ => text.to_owned(),
+        }
+    }
+}
+
 /// Why a server let nobody in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -147,20 +157,16 @@ impl LocalApi {
         if let Ok(outcome) = timeout_at(end, work).await {
             return outcome;
         }
-        if let Some(url) = progress.browse_to {
-            return Err(JoinError::NeedsPerson { url });
-        }
+        self.confirm(start).await?;
         let status = self.status().await?;
-        Err(match status.login_error().map(Refusal::of) {
-            Some(refusal) if refusal.is_final() => JoinError::Refused(refusal),
-            _ => JoinError::Late {
-                limit,
-                told: status
-                    .login_error()
-                    .or(progress.error.as_deref())
-                    .map(str::to_owned),
-                state: status.state,
-            },
+        if let (State::NeedsLogin, Some(url)) = (&status.state, &status.auth_url) {
+            return Err(JoinError::NeedsPerson { url: url.clone() });
+        }
+        let told = status.login_error().or(progress.error.as_deref());
+        Err(JoinError::Late {
+            limit,
+            told: told.map(|text| start.hide(text)),
+            state: status.state,
         })
     }
 
@@ -184,12 +190,9 @@ impl LocalApi {
         loop {
             let notify = bus.recv().await?;
             progress.is_logged_in |= notify.is_login_finished;
-            if let Some(url) = &notify.browse_to {
-                // With a key, this can be what was left of an earlier try.
-                if start.auth_key.is_none() {
-                    return Err(JoinError::NeedsPerson { url: url.clone() });
-                }
-                progress.browse_to = Some(url.clone());
+            // With a key, this can be what was left of an earlier try.
+            if let (Some(url), None) = (&notify.browse_to, &start.auth_key) {
+                return Err(JoinError::NeedsPerson { url: url.clone() });
             }
             match notify.state {
                 Some(State::Running) if progress.is_joined() => return Ok(()),
@@ -212,24 +215,13 @@ impl LocalApi {
     /// is the case now is not, because a new try begins with no error.
     async fn confirm(&self, start: &Start) -> Result<(), JoinError> {
         let status = self.status().await?;
-        match status.login_error().map(Refusal::of) {
-            Some(refusal) if refusal.is_final() => Err(JoinError::Refused(hide(refusal, start))),
+        let refusal = status
+            .login_error()
+            .map(|text| Refusal::of(&start.hide(text)));
+        match refusal {
+            Some(refusal) if refusal.is_final() => Err(JoinError::Refused(refusal)),
             _ => Ok(()),
         }
-    }
-}
-
-/// No server repeats a key. If one did, it would not be told by us.
-fn hide(refusal: Refusal, start: &Start) -> Refusal {
-    let Some(key) = &start.auth_key else {
-        return refusal;
-    };
-    let hidden = |text: String| text.replace(key.reveal(), "<redacted>");
-    match refusal {
-        Refusal::Tags(text) => Refusal::Tags(hidden(text)),
-        Refusal::Certificate(text) => Refusal::Certificate(hidden(text)),
-        Refusal::Other(text) => Refusal::Other(hidden(text)),
-        plain => plain,
     }
 }
 
@@ -241,7 +233,6 @@ struct Progress {
     /// It was in a state before the last one since it was started.
     has_begun_anew: bool,
     is_logged_in: bool,
-    browse_to: Option<String>,
     error: Option<String>,
 }
 
@@ -292,7 +283,6 @@ mod tests {
             prefs: StartPrefs::fresh(&super::super::PrefsEdit::default()),
         };
         assert!(!format!("{start:?}").contains("hskey"));
-        let told = Refusal::Other("no: hskey-auth-1-2".to_owned());
-        assert_eq!(hide(told, &start).to_string(), "no: <redacted>");
+        assert_eq!(start.hide("no: hskey-auth-1-2"), "no: <redacted>");
     }
 }

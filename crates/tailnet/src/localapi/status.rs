@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::error::clean;
 use super::lenient::Fields;
 
 /// How far a tailscaled has come.
@@ -153,7 +154,11 @@ impl Status {
             state: State::named(&status.text("BackendState")),
             has_node_key: status.is("HaveNodeKey"),
             auth_url: status.some_text("AuthURL"),
-            health: status.texts("Health"),
+            health: status
+                .texts("Health")
+                .iter()
+                .map(|text| clean(text))
+                .collect(),
             addresses: status.all("TailscaleIPs"),
             this: status
                 .value("Self")

@@ -107,7 +107,7 @@ async fn a_server_that_is_away_is_waited_for_and_told_of() {
     // Without a key, somebody has to come.
     place.api().logout().await.unwrap();
     let without = Start {
-        auth_key: None::<AuthKey>,
+        auth_key: None,
         ..start
     };
     let error = place.api().join(&without, PATIENCE).await.unwrap_err();
@@ -115,4 +115,10 @@ async fn a_server_that_is_away_is_waited_for_and_told_of() {
         panic!("{error}")
     };
     assert!(url.starts_with(&server.url()), "{url}");
+    // Or a key.
+    let with = Start {
+        auth_key: Some(AuthKey::new(new_key(&server, &[]).0)),
+        ..without
+    };
+    place.api().join(&with, PATIENCE).await.unwrap();
 }

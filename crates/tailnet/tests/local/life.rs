@@ -2,16 +2,18 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
-use lab::{Netns, Node};
+use lab::tools::TAILSCALE;
+use lab::{Netns, Node, Running};
 use tailnet::localapi;
-use tailnet::tailscaled::{Difference, Ensured, Event, Origin};
+use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor, Tailscaled};
 use tokio::time::timeout;
 
-use crate::scene::{PATIENCE, Place, answers, nobody_runs};
+use crate::scene::{PATIENCE, Place, answers, nobody_runs, until};
 
-async fn running(supervisor: &mut tailnet::tailscaled::Supervisor) -> Ensured {
+async fn running(supervisor: &mut Supervisor) -> Ensured {
     match timeout(PATIENCE, supervisor.next()).await.unwrap() {
         Event::Running(ensured) => ensured,
         other => panic!("{other:?}"),
@@ -69,6 +71,60 @@ async fn it_outlives_its_supervisor_and_is_adopted() {
     assert!(error.is_absence(), "{error}");
     // Once more is no error.
     third.stop().await.unwrap();
+}
+
+/// Names where the files are, for [`another_daemon`].
+const PLACE: &str = "TAILNET_TEST_PLACE";
+
+#[tokio::test]
+async fn it_outlives_a_daemon_that_is_killed() {
+    let node = Node::new("n1").unwrap();
+    let place = Place::new(&node, None);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let paths = [&place.settings.state_dir, &place.settings.socket];
+    let paths = paths.map(|path| path.to_str().unwrap().to_owned());
+    let netns = node.netns_file().to_str().unwrap().to_owned();
+    command
+        .args(["--exact", "--ignored", "life::another_daemon"])
+        .env(PLACE, [&paths[..], &[netns]].concat().join("\n"));
+    let daemon = Running::spawn(&mut command, b"").unwrap();
+    let record = place.state_file("tailscaled.pid");
+    until("the other one has started it", async || {
+        record.exists().then_some(())
+    })
+    .await;
+    daemon.kill_group();
+    daemon.wait(PATIENCE).unwrap();
+
+    let mut supervisor = place.supervisor();
+    let adopted = running(&mut supervisor).await;
+    assert_eq!(
+        (adopted.origin, adopted.differences),
+        (Origin::Adopted, vec![])
+    );
+    answers(&place.api()).await;
+    // It is no child of ours: its end is seen, but not how.
+    place.kill();
+    let event = timeout(PATIENCE, supervisor.next()).await.unwrap();
+    let Event::Ended { pid, how, .. } = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!((pid, how), (adopted.pid, None));
+}
+
+#[ignore = "it is a process of its own in another test"]
+#[tokio::test]
+async fn another_daemon() {
+    let place = std::env::var(PLACE).unwrap();
+    let [state_dir, socket, netns] = place.lines().collect::<Vec<_>>()[..] else {
+        panic!("{place}")
+    };
+    let mut settings = Tailscaled::new(TAILSCALE.program("tailscaled"), state_dir, socket);
+    settings.netns = Some(netns.into());
+    let mut supervisor = Supervisor::new(settings);
+    loop {
+        supervisor.next().await;
+    }
 }
 
 #[tokio::test]
