@@ -175,7 +175,8 @@ impl LocalApi {
         let mut bus = self.watch().await?;
         // How things were before is not our doing.
         let before = bus.recv().await?.state;
-        progress.was_member = matches!(before, Some(State::Running | State::Starting));
+        let needs_login = [State::NeedsLogin, State::NeedsMachineAuth];
+        progress.must_log_in = before.is_some_and(|state| needs_login.contains(&state));
         self.start(start).await?;
         self.login_interactive().await?;
         self.await_member(&mut bus, start, progress).await
@@ -228,11 +229,11 @@ impl LocalApi {
 /// What is known of a join.
 #[derive(Debug, Default)]
 struct Progress {
-    /// It was one before we came.
-    was_member: bool,
+    /// It had no way to become a member by itself.
+    must_log_in: bool,
+    is_logged_in: bool,
     /// It was in a state before the last one since it was started.
     has_begun_anew: bool,
-    is_logged_in: bool,
     error: Option<String>,
 }
 
@@ -240,7 +241,7 @@ impl Progress {
     /// Whether a state that says so is to be believed. One that ran before says it until it has
     /// noticed that it is to begin anew, and then does not tell of a login.
     fn is_joined(&self) -> bool {
-        self.is_logged_in || (self.was_member && self.has_begun_anew)
+        self.is_logged_in || (!self.must_log_in && self.has_begun_anew)
     }
 }
 

@@ -21,11 +21,15 @@ impl Tailscaled {
     pub(super) fn spawn(
         &self,
         variables: &BTreeMap<OsString, OsString>,
-        log: File,
+        log: Option<File>,
     ) -> Result<Identity, Error> {
         let failed = |source| Error::Spawn {
             program: self.program.clone(),
             source,
+        };
+        let (stdout, stderr) = match log {
+            Some(log) => (log.try_clone().map_err(failed)?.into(), log.into()),
+            None => (Stdio::null(), Stdio::null()),
         };
         let mut command = Command::new(&self.program);
         command
@@ -34,8 +38,8 @@ impl Tailscaled {
             .envs(variables)
             .current_dir("/")
             .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(failed)?)
-            .stderr(log)
+            .stdout(stdout)
+            .stderr(stderr)
             // What is sent to our group, as by Ctrl-C, is not meant for it.
             .process_group(0);
         let mut child = match &self.netns {

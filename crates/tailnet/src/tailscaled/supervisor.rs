@@ -203,12 +203,13 @@ impl Tailscaled {
         let (identity, origin) = if let Some(identity) = self.find() {
             (identity, Origin::Adopted)
         } else {
-            state.trim_log(self.log_limit_bytes)?;
-            let identity = self.spawn(&variables, state.open_log()?)?;
+            warned(state.trim_log(self.log_limit_bytes));
+            let identity = self.spawn(&variables, warned(state.open_log()))?;
             (identity, Origin::Started)
         };
         if state.record() != Some(identity) {
-            state.write_record(identity)?;
+            // Without it, it is found among all processes.
+            warned(state.write_record(identity));
         }
         let differences = match origin {
             Origin::Adopted => self.differences(identity, &variables),
@@ -235,6 +236,15 @@ impl Tailscaled {
         let all = process::all().unwrap_or_default();
         all.into_iter().find(|identity| self.owns(*identity))
     }
+}
+
+/// A disk that is full must not keep a node out of the mesh.
+fn warned<T>(outcome: Result<T, Error>) -> Option<T> {
+    let warn = |error: &Error| {
+        let source = std::error::Error::source(error).map(ToString::to_string);
+        tracing::warn!(%error, source, "tailscaled runs all the same");
+    };
+    outcome.inspect_err(warn).ok()
 }
 
 /// Ends a process, kindly at first.

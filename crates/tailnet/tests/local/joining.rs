@@ -20,7 +20,7 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
         answers(&place.api()).await;
     }
     let [first, second] = places.each_ref().map(Place::api);
-    let (used, _) = new_key(&server, &[]);
+    let (used, _) = new_key(&server);
     let using = |key: &str| start(&server, key, usual("n", ROUTE));
     first.join(&using(&used), PATIENCE).await.unwrap();
 
@@ -34,8 +34,8 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
     let again = second.join(&using(&used), PATIENCE).await;
     assert_eq!(refusal(again), Refusal::KeyUsed);
 
-    let (expired, _) = new_key(&server, &["--expiration", "1s"]);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (expired, id) = new_key(&server);
+    server.cli(["preauthkeys", "expire", "-i", &id]).unwrap();
     let outcome = second.join(&using(&expired), PATIENCE).await;
     assert_eq!(refusal(outcome), Refusal::KeyExpired);
 
@@ -45,7 +45,7 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
         assert_eq!(refusal(outcome), Refusal::KeyUnknown, "{strange}");
     }
 
-    let (good, _) = new_key(&server, &[]);
+    let (good, _) = new_key(&server);
     second.join(&using(&good), PATIENCE).await.unwrap();
 
     // When the server lets its key expire, a new one brings the node back as who it was.
@@ -57,20 +57,26 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
         (status.state == State::NeedsLogin).then_some(())
     })
     .await;
-    let (fresh, _) = new_key(&server, &[]);
+    let (fresh, _) = new_key(&server);
     second.join(&using(&fresh), PATIENCE).await.unwrap();
     let after = second.status().await.unwrap();
     assert_eq!(after.state, State::Running);
     assert_eq!(after.this.addresses, before.this.addresses);
 
     // On one that runs, it is not the old state that counts.
-    let (fresh, _) = new_key(&server, &[]);
+    let (fresh, _) = new_key(&server);
     second.join(&using(&fresh), PATIENCE).await.unwrap();
 
     for place in &places {
         let said = place.log() + &format!("{:?}", place.api().prefs().await.unwrap());
+        let mut written = Vec::new();
+        for entry in std::fs::read_dir(&place.settings.state_dir).unwrap() {
+            let path = entry.unwrap().path();
+            written.extend(std::fs::read(path).unwrap_or_default());
+        }
+        let all = said + &String::from_utf8_lossy(&written);
         for key in [&used, &expired, &good, &fresh] {
-            assert!(!said.contains(key.as_str()), "a key was said");
+            assert!(!all.contains(key.as_str()), "a key was kept");
         }
         for pid in place.pids() {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
@@ -88,7 +94,7 @@ async fn a_server_that_is_away_is_waited_for_and_told_of() {
     let mut supervisor = place.supervisor();
     supervisor.ensure().await.unwrap();
     answers(&place.api()).await;
-    let (key, _) = new_key(&server, &[]);
+    let (key, _) = new_key(&server);
     server.kill().unwrap();
     let start = start(&server, &key, usual("n1", ROUTE));
     let short = Duration::from_secs(5);
@@ -117,7 +123,7 @@ async fn a_server_that_is_away_is_waited_for_and_told_of() {
     assert!(url.starts_with(&server.url()), "{url}");
     // Or a key.
     let with = Start {
-        auth_key: Some(AuthKey::new(new_key(&server, &[]).0)),
+        auth_key: Some(AuthKey::new(new_key(&server).0)),
         ..without
     };
     place.api().join(&with, PATIENCE).await.unwrap();

@@ -115,7 +115,9 @@ async fn it_outlives_a_daemon_that_is_killed() {
 #[ignore = "it is a process of its own in another test"]
 #[tokio::test]
 async fn another_daemon() {
-    let place = std::env::var(PLACE).unwrap();
+    let Ok(place) = std::env::var(PLACE) else {
+        return;
+    };
     let [state_dir, socket, netns] = place.lines().collect::<Vec<_>>()[..] else {
         panic!("{place}")
     };

@@ -64,11 +64,11 @@ pub(crate) fn open_policy() -> Value {
 }
 
 /// A key, and what the server knows it as.
-pub(crate) fn new_key(server: &Headscale<'_>, more: &[&str]) -> (String, u64) {
+pub(crate) fn new_key(server: &Headscale<'_>) -> (String, String) {
     let words = ["preauthkeys", "create", "--tags", TAG, "-o", "json"];
-    let made = server.cli(words.iter().chain(more).copied()).unwrap();
+    let made = server.cli(words).unwrap();
     let key = made["key"].as_str().unwrap_or_else(|| panic!("{made}"));
-    (key.to_owned(), made["id"].as_u64().unwrap_or_default())
+    (key.to_owned(), made["id"].to_string().replace('"', ""))
 }
 
 pub(crate) fn start(server: &Headscale<'_>, key: &str, edit: PrefsEdit) -> Start {
@@ -197,7 +197,7 @@ pub(crate) async fn member(
     let mut supervisor = place.supervisor();
     supervisor.ensure().await.unwrap();
     answers(&place.api()).await;
-    let (key, _) = new_key(server, &[]);
+    let (key, _) = new_key(server);
     let start = start(server, &key, usual(node.name(), route));
     place.api().join(&start, PATIENCE).await.unwrap();
     (place, supervisor)
