@@ -67,6 +67,31 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
     let (fresh, _) = new_key(&server);
     second.join(&using(&fresh), PATIENCE).await.unwrap();
 
+    // One that the server has forgotten says that it runs; the server knows the one that comes back.
+    let id = second
+        .status()
+        .await
+        .unwrap()
+        .this
+        .node_id
+        .unwrap()
+        .to_string();
+    server
+        .cli(["nodes", "delete", "-i", &id, "--force"])
+        .unwrap();
+    let (anew, _) = new_key(&server);
+    second.join(&using(&anew), PATIENCE).await.unwrap();
+    until("the server lists it", async || {
+        let status = second.status().await.unwrap();
+        let listed = server
+            .cli(["nodes", "list", "-o", "json"])
+            .unwrap()
+            .to_string();
+        let is_running = status.state == State::Running;
+        (is_running && listed.contains(&status.this.key)).then_some(())
+    })
+    .await;
+
     for place in &places {
         let said = place.log() + &format!("{:?}", place.api().prefs().await.unwrap());
         let mut written = Vec::new();
@@ -75,7 +100,7 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
             written.extend(std::fs::read(path).unwrap_or_default());
         }
         let all = said + &String::from_utf8_lossy(&written);
-        for key in [&used, &expired, &good, &fresh] {
+        for key in [&used, &expired, &good, &fresh, &anew] {
             assert!(!all.contains(key.as_str()), "a key was kept");
         }
         for pid in place.pids() {
