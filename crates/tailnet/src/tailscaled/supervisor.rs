@@ -157,16 +157,22 @@ impl Supervisor {
         blocking(move || settings.state().trim_log(settings.log_limit_bytes)).await
     }
 
-    /// Stops the one that runs, whoever has started it, if there is one.
+    /// Stops the one that runs, whoever has started it, if there is one. [`next`](Self::next)
+    /// would start it again.
     pub async fn stop(&mut self) -> Result<(), Error> {
         let settings = Arc::clone(&self.settings);
-        let (lock, found) = blocking(move || {
-            let state = settings.state();
-            state.ensure()?;
-            Ok((state.lock()?, settings.find()))
+        let found = blocking(move || {
+            // Where there is no directory, nothing runs, and none is to be made.
+            if !settings.state_dir.exists() {
+                return Ok(None);
+            }
+            Ok(Some((settings.state().lock()?, settings.find())))
         })
         .await?;
         self.process = None;
+        let Some((lock, found)) = found else {
+            return Ok(());
+        };
         if let Some(identity) = found {
             end(identity).await?;
         }

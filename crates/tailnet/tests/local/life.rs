@@ -69,8 +69,11 @@ async fn it_outlives_its_supervisor_and_is_adopted() {
     assert!(!place.state_file("tailscaled.pid").exists());
     let error = place.api().status().await.unwrap_err();
     assert!(error.is_absence(), "{error}");
-    // Once more is no error.
+    // Once more is no error, with or without files.
     third.stop().await.unwrap();
+    std::fs::remove_dir_all(&place.settings.state_dir).unwrap();
+    third.stop().await.unwrap();
+    assert!(!place.settings.state_dir.exists());
 }
 
 /// Names where the files are, for [`another_daemon`].
