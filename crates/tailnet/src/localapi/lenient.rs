@@ -33,12 +33,12 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn text(self, name: &str) -> String {
-        self.texts_of(name).unwrap_or_default().to_owned()
+        self.borrowed(name).unwrap_or_default().to_owned()
     }
 
     /// A text that is there and not empty.
     pub(super) fn some_text(self, name: &str) -> Option<String> {
-        let text = self.texts_of(name)?;
+        let text = self.borrowed(name)?;
         (!text.is_empty()).then(|| text.to_owned())
     }
 
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
 
     /// What a text means.
     pub(super) fn parsed<T: FromStr>(self, name: &str) -> Option<T> {
-        self.texts_of(name)?.parse().ok()
+        self.borrowed(name)?.parse().ok()
     }
 
     /// A time; the one that Go calls zero is none.
@@ -85,7 +85,7 @@ impl<'a> Fields<'a> {
         self.all(name).iter().map(IpNet::trunc).collect()
     }
 
-    fn texts_of(self, name: &str) -> Option<&'a str> {
+    fn borrowed(self, name: &str) -> Option<&'a str> {
         self.value(name)?.as_str()
     }
 }

@@ -102,7 +102,7 @@ pub(super) struct Process {
     pub(super) identity: Identity,
     pidfd: Arc<OwnedFd>,
     ended: watch::Receiver<bool>,
-    /// Whoever waits for the end is told by this one's that nobody wants to know any more.
+    /// Once this is closed, nobody wants to know of the end any more.
     _interest: PipeWriter,
 }
 
