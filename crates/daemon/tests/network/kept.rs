@@ -95,7 +95,9 @@ pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Ke
             .build()
             .unwrap();
         runtime.block_on(async {
+            let awaiting = signals.clone();
             let pass = move |wanted: Wanted| {
+                awaiting.wait_for(&wanted.desired);
                 passes.fetch_add(1, Ordering::SeqCst);
                 network::pass(&place, &wanted).map_err(|error| daemon::causes::with_causes(&error))
             };

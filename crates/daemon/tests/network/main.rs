@@ -12,6 +12,7 @@ mod firewalls;
 mod flaps;
 mod kept;
 mod made;
+mod mesh;
 mod removed;
 mod scene;
 mod wiped;

@@ -10,7 +10,7 @@ use crate::network::Desired;
 
 /// What passes wait for. Told by whoever makes them, heard by whoever watches.
 #[derive(Clone, Debug, Default)]
-pub struct Awaited(Arc<Mutex<Names>>);
+pub(crate) struct Awaited(Arc<Mutex<Names>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Names {

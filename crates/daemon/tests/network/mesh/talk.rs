@@ -1,0 +1,108 @@
+//! Who is seen as whom, and what must never be seen on the underlay.
+
+use std::net::IpAddr;
+
+use lab::{Capture, Netns};
+
+use super::{MEMBER, Meshed, NOWHERE, THERE, mesh, on, wanted};
+use crate::scene::{GATEWAYS, reaches, seen};
+
+/// The routes that tailscaled itself makes to the members of its mesh.
+const TO_MEMBERS: &str = "
+    ip rule add priority 5270 lookup 52; ip -6 rule add priority 5270 lookup 52
+    ip route add 100.64.0.0/10 dev headcni01 table 52
+    ip route add fd7a:115c:a1e0::/48 dev headcni01 table 52";
+
+#[test]
+fn pods_keep_their_address_in_cluster_and_tailnet() {
+    let meshed = Meshed::new();
+    meshed.scene.passed(&wanted(Some(&mesh())));
+    meshed.scene.run(TO_MEMBERS);
+    let (pod, link) = meshed.scene.pod("a");
+    for (family, own) in link.addresses.iter().enumerate() {
+        let there = THERE[family];
+        assert_eq!(seen(&pod, &meshed.peer, there), *own, "another node's pod");
+        let gateway: IpAddr = GATEWAYS[family].parse().unwrap();
+        assert_eq!(seen(meshed.node(), &meshed.peer, there), gateway);
+        assert_eq!(seen(&pod, &meshed.peer, MEMBER[family]), *own, "a member");
+        // And the other way round.
+        assert_eq!(
+            seen(&meshed.peer, &pod, &own.to_string()).is_ipv4(),
+            family == 0
+        );
+        let (outside, node) = [("192.168.7.1", "192.168.7.2"), ("fd00:7::1", "fd00:7::2")][family];
+        let node: IpAddr = node.parse().unwrap();
+        assert_eq!(seen(&pod, &meshed.world, outside), node, "anybody else");
+    }
+    // MagicDNS.
+    for name_server in ["100.100.100.100", "fd7a:115c:a1e0::53"] {
+        let line = format!("ip address add {name_server} dev headcni01 nodad");
+        on(&meshed.peer, &line);
+        assert!(reaches(&pod, name_server), "{name_server}");
+    }
+    // Without a mesh, a member is anybody else.
+    meshed.scene.passed(&wanted(None));
+    let node: IpAddr = "100.64.0.1".parse().unwrap();
+    assert_eq!(seen(&pod, &meshed.peer, MEMBER[0]), node);
+}
+
+#[test]
+fn a_provider_s_own_addresses_are_not_taken_for_the_tailnet_s() {
+    let meshed = Meshed::new();
+    meshed.scene.passed(&wanted(Some(&mesh())));
+    on(&meshed.world, "ip address add 100.70.0.1/32 dev lo");
+    let (pod, _) = meshed.scene.pod("a");
+    let node: IpAddr = "192.168.7.2".parse().unwrap();
+    assert_eq!(seen(&pod, &meshed.world, "100.70.0.1"), node);
+}
+
+#[test]
+fn nothing_leaves_in_clear_though_rules_and_table_are_wiped() {
+    let meshed = Meshed::new();
+    meshed.scene.passed(&wanted(Some(&mesh())));
+    let (pod, _) = meshed.scene.pod("a");
+    let mut underlay = Capture::start(&meshed.world, "up0").unwrap();
+    // One thing after the other, until nothing but the guard is left.
+    for wipe in [
+        "ip link set headcni01 down",
+        "ip route flush table 26723; ip -6 route flush table 26723",
+        "ip rule delete priority 5200; ip -6 rule delete priority 5200",
+        "ip rule delete priority 5195; ip -6 rule delete priority 5195",
+        "ip rule delete priority 5190; ip -6 rule delete priority 5190",
+    ] {
+        meshed.scene.run(wipe);
+        for family in [0, 1] {
+            for to in [THERE[family], NOWHERE[family]] {
+                assert!(!reaches(&pod, to) && !reaches(meshed.node(), to), "{to}");
+            }
+        }
+    }
+    // Something that does come ends the wait.
+    meshed.node().ping("192.168.7.1").unwrap();
+    let mark: IpAddr = "192.168.7.1".parse().unwrap();
+    let is_mark = |frame: &lab::frames::Frame| frame.ip_destination() == Some(mark);
+    let frames = underlay.until(lab::DEADLINE, is_mark).unwrap();
+    let others = [THERE, NOWHERE].concat();
+    for frame in frames {
+        let to = frame.ip_destination().map(|to| to.to_string());
+        assert!(
+            to.is_none_or(|to| !others.contains(&to.as_str())),
+            "{frame:?}"
+        );
+    }
+}
+
+#[test]
+fn a_mesh_that_is_off_gives_a_clear_error_at_once() {
+    let meshed = Meshed::new();
+    meshed.scene.run("ip link set headcni01 down");
+    let outcome = meshed.scene.pass(&wanted(Some(&mesh()))).unwrap();
+    let words = "other nodes can't be reached: headcni01 is off";
+    assert!(outcome.message.contains(words), "{}", outcome.message);
+    let (pod, _) = meshed.scene.pod("a");
+    for there in THERE {
+        let line = ["ping", "-n", "-c", "1", "-W", "5", there];
+        let asked = pod.attempt(line).unwrap();
+        assert!(asked.stdout.contains("nreachable"), "{}", asked.stdout);
+    }
+}
