@@ -106,7 +106,8 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
     }
 }
 
-/// Sends something for each of these routes, which may be hundreds.
+/// Sends something for each of these routes, which may be hundreds; fails with the first that was
+/// refused.
 fn send_all(
     sockets: &Sockets,
     routes: &[Route],
@@ -114,12 +115,14 @@ fn send_all(
 ) -> Result<(), NetworkError> {
     // The answers to so many, should the kernel refuse them all, fit into the socket.
     const AT_ONCE: usize = 100;
-    for routes in routes.chunks(AT_ONCE) {
+    let send = |routes: &[Route]| {
         let mut batch = Batch::new();
         routes.iter().for_each(|route| write(route, &mut batch));
-        sockets.route.send(batch)?;
-    }
-    Ok(())
+        sockets.route.send(batch)
+    };
+    // All are tried before the first error counts.
+    let outcomes: Vec<_> = routes.chunks(AT_ONCE).map(send).collect();
+    Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
 }
 
 pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), NetworkError> {

@@ -2,7 +2,7 @@
 
 use net::nft::NftError;
 use net::ruleset::{self, LINK_GROUP, Table};
-use net::{Batch, Errno, Route};
+use net::{Batch, Errno};
 
 use super::apply::{on_lo, remove_routes, set_feature, set_sysctl};
 use super::plan::{is_in_mesh_table, is_our_rule, is_ours};
@@ -23,8 +23,11 @@ pub enum PodLinks {
 pub fn remove(place: &Place, links: PodLinks) -> Result<(), NetworkError> {
     let sockets = Sockets::open()?;
     let memory = Memory::load(place);
+    // In the reverse of the order in which they were made.
     let mut outcomes = vec![
-        take_away(&sockets, &memory),
+        take_rules(&sockets),
+        take_routes(&sockets),
+        take_gateways(&sockets, &memory),
         firewall::withdraw(place),
         keep_off::ensure(place, KeepOff::Off).map(drop),
     ];
@@ -46,26 +49,29 @@ pub fn remove(place: &Place, links: PodLinks) -> Result<(), NetworkError> {
     }
 }
 
-/// Rules, routes and gateways, in the reverse of the order in which they were made.
-fn take_away(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
-    let socket = &sockets.route;
+fn take_rules(sockets: &Sockets) -> Result<(), NetworkError> {
     let mut batch = Batch::new();
-    let rules = net::destination_rules(socket)?;
+    let rules = net::destination_rules(&sockets.route)?;
     for rule in rules.iter().filter(|rule| is_our_rule(rule)) {
         rule.remove_in(&mut batch);
         batch.tolerating(&[Errno::NOENT]);
     }
-    socket.send(batch)?;
-    let routes = net::routes(socket)?;
-    let is_ours = |route: &&Route| is_ours(route) || is_in_mesh_table(route);
-    let routes: Vec<Route> = routes.iter().filter(is_ours).cloned().collect();
-    remove_routes(sockets, &routes)?;
+    Ok(sockets.route.send(batch)?)
+}
+
+fn take_routes(sockets: &Sockets) -> Result<(), NetworkError> {
+    let mut routes = net::routes(&sockets.route)?;
+    routes.retain(|route| is_ours(route) || is_in_mesh_table(route));
+    remove_routes(sockets, &routes)
+}
+
+fn take_gateways(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
     let mut batch = Batch::new();
     for gateway in &memory.gateways {
         on_lo(*gateway).remove_in(&mut batch);
         batch.tolerating(&[Errno::ADDRNOTAVAIL]);
     }
-    Ok(socket.send(batch)?)
+    Ok(sockets.route.send(batch)?)
 }
 
 fn delete(sockets: &Sockets, table: Table) -> Result<(), NetworkError> {

@@ -1,5 +1,6 @@
-//! What makes the mesh's packets, which are UDP, cheaper to receive and to pass on: the kernel joins
-//! them on the links that they come by. Tailscale recommends it for nodes that forward.
+//! What makes the mesh's packets, which are UDP, cheaper to pass on: the kernel joins them on the
+//! links that they come by, as it does for TCP anyway. It counts where this node forwards them: to a
+//! tailscaled in a namespace of its own, or from the mesh to its underlay. Tailscale recommends it.
 //! <https://tailscale.com/kb/1320/performance-best-practices>
 
 use net::ethtool::Switch;
@@ -7,7 +8,7 @@ use net::{Link, RouteKind, TABLE_MAIN};
 
 use crate::network::{Action, Desired, Memory, Observed};
 
-/// `rx-gro-list` is another way to join them, which wins over the first and ends at the TUN.
+/// `rx-gro-list` is another way to join them, which has precedence and which no TUN takes.
 const TUNED: [(&str, Switch); 2] = [
     ("rx-udp-gro-forwarding", Switch::On),
     ("rx-gro-list", Switch::Off),
@@ -54,12 +55,8 @@ pub(super) fn plan(
         }
         return;
     }
-    for (name, before) in &memory.features {
-        let link = observed.links.iter().find(|link| link.name == *name);
-        for (link, (feature, is_on)) in link
-            .into_iter()
-            .flat_map(|l| before.iter().map(move |f| (l, f)))
-        {
+    for link in &observed.links {
+        for (feature, is_on) in memory.features.get(&link.name).into_iter().flatten() {
             set_unless(link, feature, Switch::from(*is_on));
         }
     }

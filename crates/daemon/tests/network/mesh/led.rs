@@ -175,6 +175,28 @@ fn nothing_of_the_mesh_is_left_without_it() {
 }
 
 #[test]
+fn a_node_that_gets_other_networks_sends_from_those() {
+    let meshed = Meshed::new();
+    let local = "10.9.6.0/24,fd00:9:0:6::/64";
+    for local in [LOCAL, local, LOCAL] {
+        let wanted = wanted_by(&Config::default(), local, BASE, Some(&mesh()));
+        meshed.scene.passed(&wanted);
+        assert_eq!(meshed.scene.passed(&wanted), [""; 0]);
+        for there in THERE {
+            let (link, source) = way(meshed.node(), there, &[]).unwrap();
+            assert_eq!(link, LINK);
+            let local = crate::scene::networks(local);
+            let source = source.parse().unwrap();
+            assert!(
+                local
+                    .iter()
+                    .any(|net| net.contains::<&std::net::IpAddr>(&source))
+            );
+        }
+    }
+}
+
+#[test]
 fn another_node_s_network_comes_and_goes_by_itself() {
     let meshed = Meshed::new();
     let scene = &meshed.scene;
