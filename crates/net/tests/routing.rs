@@ -139,16 +139,14 @@ fn a_rule_that_refuses_marked_packets_comes_and_goes() {
 #[test]
 fn a_route_says_what_to_send_from() {
     let (node, socket) = place();
-    let lines = [
+    for line in [
         "ip link add v0 type veth peer name v1",
         "ip link set v0 up",
         "ip link set v1 up",
-    ];
-    for line in lines {
+    ] {
         node.run(line.split_whitespace()).unwrap();
     }
-    let links = node.enter(|| net::links(&socket)).unwrap().unwrap();
-    let link = links.iter().find(|link| link.name == "v0").unwrap().index;
+    let link = net::link(&socket, "v0").unwrap().unwrap().index;
     for (text, source) in NETWORKS.into_iter().zip(["10.1.0.1", "fd00:1::1"]) {
         let address = Address {
             link: 1,

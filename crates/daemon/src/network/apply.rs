@@ -117,7 +117,9 @@ fn send_all(
     const AT_ONCE: usize = 100;
     let send = |routes: &[Route]| {
         let mut batch = Batch::new();
-        routes.iter().for_each(|route| write(route, &mut batch));
+        for route in routes {
+            write(route, &mut batch);
+        }
         sockets.route.send(batch)
     };
     // All are tried before the first error counts.

@@ -61,14 +61,14 @@ fn each_destination_has_its_way_and_no_other(
     };
     let wanted = wanted_by(&Config::default(), local, base, Some(&mesh()));
     assert!(!meshed.scene.passed(&wanted).is_empty());
-    families
-        .iter()
-        .for_each(|family| assert_led(&meshed, *family));
+    for family in families {
+        assert_led(&meshed, *family);
+    }
     // Others' rules come after ours.
     meshed.scene.run(STEALING);
-    families
-        .iter()
-        .for_each(|family| assert_led(&meshed, *family));
+    for family in families {
+        assert_led(&meshed, *family);
+    }
     assert_eq!(meshed.scene.passed(&wanted), [""; 0]);
 }
 

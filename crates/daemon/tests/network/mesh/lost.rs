@@ -16,9 +16,8 @@ fn await_ways(scene: &Scene, before: &str) {
         lines
     };
     let is_back = || (sorted(&ways(scene)) == sorted(before)).then_some(());
-    if eventually(SOON, "the ways", is_back).is_err() {
-        panic!("{before}\nis now\n{}", ways(scene));
-    }
+    let back = eventually(SOON, "the ways", is_back);
+    assert!(back.is_ok(), "{before}\nis now\n{}", ways(scene));
 }
 
 #[track_caller]

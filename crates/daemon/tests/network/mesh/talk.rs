@@ -37,8 +37,10 @@ fn pods_keep_their_address_in_cluster_and_tailnet() {
     }
     // MagicDNS.
     for name_server in ["100.100.100.100", "fd7a:115c:a1e0::53"] {
-        let line = format!("ip address add {name_server} dev headcni01 nodad");
-        on(&meshed.peer, &line);
+        on(
+            &meshed.peer,
+            &format!("ip address add {name_server} dev headcni01 nodad"),
+        );
         assert!(reaches(&pod, name_server), "{name_server}");
     }
     // Without a mesh, a member is anybody else.

@@ -16,8 +16,8 @@ fn tuning() -> Mesh {
 fn features(meshed: &Meshed, link: &str) -> [bool; 2] {
     let all = meshed.node().run(["ethtool", "-k", link]).unwrap().stdout;
     ["rx-udp-gro-forwarding: ", "rx-gro-list: "].map(|feature| {
-        let line = all.lines().find_map(|line| line.strip_prefix(feature));
-        line.unwrap().starts_with("on")
+        let mut shown = all.lines().filter_map(|line| line.strip_prefix(feature));
+        shown.next().unwrap().starts_with("on")
     })
 }
 
