@@ -17,9 +17,9 @@ pub struct Mesh {
     /// The link that leads there: tailscaled's, or a veth to the namespace that it is in. It may be
     /// missing.
     pub link: String,
-    /// The other end of that veth.
+    /// The address of that veth's other end; none where the link is tailscaled's own.
     pub via_ipv4: Option<Ipv4Addr>,
-    /// The other end of that veth.
+    /// The same for IPv6.
     pub via_ipv6: Option<Ipv6Addr>,
     /// Networks of other nodes' pods, as far as their word counts.
     pub remotes: Vec<IpNet>,

@@ -1,6 +1,7 @@
 //! The way to other nodes' pods. The mesh's link is a veth to another node, or a TUN that nobody
 //! reads: who encrypts behind it makes no difference here.
 
+mod beside;
 mod bridged;
 mod led;
 mod lost;
