@@ -53,9 +53,6 @@ fn a_restart_of_tailscaled_costs_a_moment_and_leaks_nothing() {
     while_kept(&meshed.scene, wanted(Some(&mesh())), |kept| {
         for _ in 0..2 {
             let tailscaled = Tailscaled::start(&meshed);
-            // Nobody has told it to join, so it has not switched its link on.
-            let line = ["ip", "link", "set", LINK, "up"];
-            meshed.node().run(line).unwrap();
             for there in THERE {
                 let is_led = || way(meshed.node(), there, &[]);
                 let (link, _) = eventually(SOON, "a way", is_led).unwrap();
