@@ -59,8 +59,10 @@ pub(crate) fn bin_dir() -> PathBuf {
 pub(crate) fn build() -> Result<()> {
     let target = musl_target()?;
     ensure_target(target)?;
+    let compiler = c_compiler(target, |name| env::var_os(name).is_some(), is_in_path);
     for (programs, _) in GROUPS {
         let mut command = cargo(&["build", "--release", "--target", target]);
+        command.envs(compiler.clone());
         for program in programs {
             command.args(["--package", program.package, "--bin", program.bin]);
         }
@@ -137,6 +139,36 @@ pub(crate) fn musl_target() -> Result<&'static str> {
     })
 }
 
+/// The variable that names the compiler for the daemon's parts in C, unless the person has chosen one
+/// or there is one that is found without.
+///
+/// What these parts need of C's library they get from musl when they are linked, and they call
+/// nothing that looks different there, so the machine's own compiler does as well as one for musl.
+fn c_compiler(
+    target: &str,
+    is_set: impl Fn(&str) -> bool,
+    is_found: impl Fn(&str) -> bool,
+) -> Option<(String, &'static str)> {
+    // What the crate `cc` looks at: https://docs.rs/cc/latest/cc/#external-configuration-via-environment-variables
+    let ours = format!("CC_{}", target.replace('-', "_"));
+    let theirs = format!("CC_{target}");
+    if [&ours, &theirs, "TARGET_CC", "CC"].into_iter().any(is_set) {
+        return None;
+    }
+    let arch = target.split('-').next().unwrap_or(target);
+    let cross = format!("{}-linux-musl-gcc", arch.trim_end_matches("gc"));
+    if is_found(&cross) {
+        return None;
+    }
+    let compiler = ["musl-gcc", "cc"].into_iter().find(|name| is_found(name))?;
+    Some((ours, compiler))
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
 fn ensure_target(target: &str) -> Result<()> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     if Path::new(sysroot.trim())
@@ -163,6 +195,28 @@ fn ensure_target(target: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machines_own_compiler_is_taken_where_no_other_is_there_or_chosen() {
+        const TARGET: &str = "x86_64-unknown-linux-musl";
+        let chosen = |set: &[&str], found: &[&str]| {
+            c_compiler(
+                TARGET,
+                |name| set.contains(&name),
+                |name| found.contains(&name),
+            )
+            .map(|(variable, compiler)| format!("{variable}={compiler}"))
+        };
+        let set = |compiler| Some(format!("CC_x86_64_unknown_linux_musl={compiler}"));
+        assert_eq!(chosen(&[], &["cc", "gcc"]), set("cc"));
+        assert_eq!(chosen(&[], &["cc", "musl-gcc"]), set("musl-gcc"));
+        assert_eq!(chosen(&[], &["cc", "x86_64-linux-musl-gcc"]), None);
+        for name in ["CC", "TARGET_CC", "CC_x86_64-unknown-linux-musl"] {
+            assert_eq!(chosen(&[name], &["cc"]), None);
+        }
+        // The build says then what it misses.
+        assert_eq!(chosen(&[], &[]), None);
+    }
 
     #[test]
     fn a_placed_program_is_executable_and_replaces_the_old_one() {

@@ -12,7 +12,10 @@ use lab::tools::{GoModule, Instead, cache_dir, program_name};
 use super::{fresh_dir, remove_dir};
 use crate::run::{output, run_patiently, say};
 
-/// What the newest of the modules asks for. An older Go fetches that itself, if it may.
+/// What the newest of the modules asks for. An older Go fetches that itself, if it may, or says so.
+///
+/// A module that names no version of Go counts as an old one, and gets its dependencies in other
+/// versions than its authors chose: <https://go.dev/ref/mod#graph-pruning>
 const GO_NEEDED: &str = "1.26.6";
 
 /// Builds the programs of a module that the cache lacks. The caller holds the cache's lock.
@@ -66,7 +69,7 @@ fn go_mod(module: &GoModule) -> String {
         format!("exclude {path} {version}\nrequire {path} {by}\n")
     });
     format!(
-        "module headcni.invalid/tools\n\nrequire {} {}\n{}",
+        "module headcni.invalid/tools\n\ngo {GO_NEEDED}\n\nrequire {} {}\n{}",
         module.path,
         module.version,
         instead.collect::<String>()
@@ -106,6 +109,28 @@ mod tests {
     use lab::tools::{CNI, TAILSCALE};
 
     use super::*;
+
+    #[test]
+    fn a_module_asks_for_one_version_and_does_without_another() {
+        let text = go_mod(&GoModule {
+            instead: &[Instead {
+                path: "example.com/x",
+                version: "v1.0.1",
+                by: "v1.0.0",
+            }],
+            ..CNI
+        });
+        let lines = [
+            "module headcni.invalid/tools",
+            "",
+            "go 1.26.6",
+            "",
+            "require github.com/containernetworking/cni v1.3.1",
+            "exclude example.com/x v1.0.1",
+            "require example.com/x v1.0.0",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
 
     #[test]
     fn programs_are_stripped_and_know_their_version_where_they_ask_for_it() {
