@@ -27,7 +27,7 @@ static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 /// One that beats until dropped, and notes when an answer comes.
 #[derive(Debug)]
 pub struct Pulse {
-    record: Arc<Mutex<Record>>,
+    record: Shared,
     beating: Option<JoinHandle<()>>,
 }
 
@@ -111,18 +111,18 @@ impl Pulse {
     }
 
     fn start(mut beat: impl FnMut(&Shared) -> io::Result<()> + Send + 'static) -> Self {
-        let record = Arc::new(Mutex::new(Record {
+        let record = Shared(Arc::new(Mutex::new(Record {
             last: Instant::now(),
             longest: Duration::ZERO,
             answers: 0,
             is_over: false,
             broken: None,
-        }));
-        let shared = Shared(Arc::clone(&record));
+        })));
+        let ours = record.clone();
         let beating = thread::spawn(move || {
-            while !shared.with(|record| record.is_over) {
-                if let Err(error) = beat(&shared) {
-                    return shared.with(|record| record.broken = Some(error.kind()));
+            while !ours.with(|record| record.is_over) {
+                if let Err(error) = beat(&ours) {
+                    return ours.with(|record| record.broken = Some(error.kind()));
                 }
             }
         });
@@ -134,22 +134,24 @@ impl Pulse {
 
     /// The longest time without an answer, from the start until now: silence that lasts counts.
     pub fn longest_gap(&self) -> Duration {
-        self.with(|record| record.longest.max(record.last.elapsed()))
+        self.record
+            .with(|record| record.longest.max(record.last.elapsed()))
     }
 
     /// How many answers came.
     pub fn answers(&self) -> u64 {
-        self.with(|record| record.answers)
+        self.record.with(|record| record.answers)
     }
 
     /// Why the connection is no more, if it is so.
     pub fn broken(&self) -> Option<ErrorKind> {
-        self.with(|record| record.broken)
+        self.record.with(|record| record.broken)
     }
 
     /// Forgets all gaps until now.
     pub fn reset(&self) {
-        self.with(|record| (record.last, record.longest) = (Instant::now(), Duration::ZERO));
+        self.record
+            .with(|record| (record.last, record.longest) = (Instant::now(), Duration::ZERO));
     }
 
     /// Waits for the next answer.
@@ -159,21 +161,18 @@ impl Pulse {
             (self.answers() > before).then_some(())
         })
     }
-
-    fn with<T>(&self, look: impl FnOnce(&mut Record) -> T) -> T {
-        look(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.with(|record| record.is_over = true);
+        self.record.with(|record| record.is_over = true);
         // Its socket holds the namespace: it is closed when this returns.
         let _ = self.beating.take().map(JoinHandle::join);
     }
 }
 
-/// The beating thread's hand on the record.
+/// A record that the beating thread writes.
+#[derive(Debug, Clone)]
 struct Shared(Arc<Mutex<Record>>);
 
 impl Shared {

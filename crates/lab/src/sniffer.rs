@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// One that sees every frame on all links of a switch, those plugged in later as well.
 #[derive(Debug)]
 pub struct Sniffer {
-    watching: JoinHandle<Result<Account>>,
+    watching: Option<JoinHandle<Result<Account>>>,
     /// Gets the mark that ends it.
     loopback: RawLink,
 }
@@ -82,22 +82,34 @@ impl Sniffer {
             .with_context(|| format!("watch the links of {}", switch.name()))?;
         let pods = pods.to_vec();
         Ok(Self {
-            watching: thread::spawn(move || watch(&socket, &pods)),
+            watching: Some(thread::spawn(move || watch(&socket, &pods))),
             loopback: RawLink::open(switch, "lo")?,
         })
     }
 
     /// Ends it and tells what it saw until now.
-    pub fn end(self) -> Result<Account> {
+    pub fn end(mut self) -> Result<Account> {
+        let watching = self.watching.take().context("it ends but once")?;
         // A full queue drops the mark as it drops other frames, hence again and again.
-        let mark = Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).frame(MARK, &[0; 46]);
         eventually(PATIENCE, "the sniffer has read all", || {
-            let sent = self.loopback.send(&mark);
-            (sent.is_err() || self.watching.is_finished()).then_some(sent)
+            let sent = self.mark();
+            (sent.is_err() || watching.is_finished()).then_some(sent)
         })??;
-        self.watching
+        watching
             .join()
             .map_err(|_| anyhow!("the sniffer panicked"))?
+    }
+
+    fn mark(&self) -> Result<()> {
+        let mark = Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).frame(MARK, &[0; 46]);
+        self.loopback.send(&mark)
+    }
+}
+
+impl Drop for Sniffer {
+    fn drop(&mut self) {
+        // Ends the thread, whose socket holds the namespace. Nobody waits for what it saw.
+        let _ = self.mark();
     }
 }
 
@@ -193,6 +205,46 @@ fn watch(socket: &OwnedFd, pods: &[IpNet]) -> Result<Account> {
             // What goes out by one link came in by another.
             account.frames += 1;
             account.note(frame, pods);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_that_misses_something_proves_nothing() {
+        let mut account = Account::default();
+        account.check_nothing_in_clear().unwrap();
+        account.check_no_strays().unwrap();
+        account.dropped = 1;
+        account.check_nothing_in_clear().unwrap_err();
+        account.check_no_strays().unwrap_err();
+    }
+
+    #[test]
+    fn those_on_the_underlay_and_all_on_a_link_are_no_strangers() {
+        let is_of_lab = |address: &str| is_of_lab(address.parse().unwrap());
+        for known in [
+            "10.99.0.254",
+            "192.168.11.2",
+            "224.0.0.22",
+            "255.255.255.255",
+        ] {
+            assert!(is_of_lab(known), "{known}");
+        }
+        for known in ["fd99::c", "fe80::1", "ff02::fb"] {
+            assert!(is_of_lab(known), "{known}");
+        }
+        for strange in [
+            "10.98.0.1",
+            "100.64.0.1",
+            "8.8.8.8",
+            "fd98::1",
+            "2001:db8::1",
+        ] {
+            assert!(!is_of_lab(strange), "{strange}");
         }
     }
 }

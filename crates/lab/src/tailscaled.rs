@@ -63,7 +63,8 @@ impl<'a> Tailscaled<'a> {
         Ok(one)
     }
 
-    /// Starts it again with what it knew.
+    /// Starts it again with what it knew, and returns when it answers, which may be long before it
+    /// has found its server or peers again.
     pub fn resume(&mut self) -> Result<()> {
         // [`Running`] keeps what a program says in memory, and this one has much to say.
         let mut command = self.node.command("sh");
@@ -81,7 +82,7 @@ impl<'a> Tailscaled<'a> {
         self.running = Some(Running::spawn(&mut command, b"")?);
         eventually(PATIENCE, "tailscaled answers", || {
             let status = self.status().ok()?;
-            (status["BackendState"] != "NoState").then_some(())
+            status["BackendState"].is_string().then_some(())
         })
         .with_context(|| self.log())
     }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
 
 use crate::netns::Netns;
@@ -206,7 +206,9 @@ impl Switch {
     }
 
     fn plug(&self, node: &Node) -> Result<Port> {
-        let port = (self.address)(self.next.fetch_add(1, Ordering::Relaxed));
+        let host = self.next.fetch_add(1, Ordering::Relaxed);
+        ensure!(host < NOWHERE, "{} has no port left", self.node.name());
+        let port = (self.address)(host);
         self.connect(node, &port)
             .with_context(|| format!("plug {} into {}", node.name(), self.node.name()))?;
         Ok(port)

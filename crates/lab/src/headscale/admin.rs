@@ -22,7 +22,7 @@ pub fn open_policy(tag: &str, pods: &[IpNet]) -> Value {
 }
 
 impl Headscale<'_> {
-    /// A key for one node, which gets the tag.
+    /// A key for one node, which gets the tag. Before 0.28, keys needed a user as well.
     pub fn preauth_key(&self, tag: &str) -> Result<String> {
         let key = [
             "preauthkeys",

@@ -59,6 +59,12 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
     members[1].kill().unwrap();
     assert!(!home.links().unwrap().contains(&"tailscale0".to_owned()));
     members[1].resume().unwrap();
+    // Before that, a ping would go to strangers.
+    eventually(Duration::from_secs(30), "the way is back", || {
+        let way = home.run(["ip", "route", "get", &addresses[0]]).unwrap();
+        way.stdout.contains("tailscale0").then_some(())
+    })
+    .unwrap();
     reach(&home, &addresses[0]);
     assert_eq!(members[1].address().unwrap(), addresses[1]);
 
