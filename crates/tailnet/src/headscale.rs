@@ -21,6 +21,7 @@ mod preauth;
 mod problem;
 mod refusal;
 mod secret;
+mod selfsigned;
 mod settings;
 pub mod standing;
 mod transport;

@@ -3,18 +3,21 @@
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 use std::iter::successors;
+use std::time::Duration;
 
 use rustls::CertificateError as Certificate;
+use tokio::time::error::Elapsed;
 
 use super::connect::ProxyFailed;
 use super::problem::{Problem, TlsFault, Unreachable};
 use super::refusal::one_line;
+use super::selfsigned::is_authority;
 
 /// What hyper-util's connector calls a name without an address; its type is not public.
 const NO_ADDRESS: &str = "dns error";
 
-/// Judges by the first cause that says something.
-pub(super) fn problem(error: &(dyn StdError + 'static)) -> Problem {
+/// Judges by the causes; `timeout` is how long a call was given.
+pub(super) fn problem(error: &(dyn StdError + 'static), timeout: Duration) -> Problem {
     let causes: Vec<_> = causes(error).collect();
     // The last one says it best; those before it only say who was at work.
     let detail = causes.last().map(ToString::to_string).unwrap_or_default();
@@ -33,6 +36,8 @@ pub(super) fn problem(error: &(dyn StdError + 'static)) -> Problem {
         Unreachable::Proxy(failed.proxy.clone())
     } else if causes.iter().any(|cause| cause.to_string() == NO_ADDRESS) {
         Unreachable::Name
+    } else if causes.iter().any(|cause| cause.is::<Elapsed>()) {
+        Unreachable::Timeout(timeout)
     } else {
         let system = causes
             .iter()
@@ -43,6 +48,7 @@ pub(super) fn problem(error: &(dyn StdError + 'static)) -> Problem {
             Some(ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable) => {
                 Unreachable::NoRoute
             }
+            Some(ErrorKind::TimedOut) => Unreachable::Timeout(timeout),
             _ => Unreachable::Broken,
         }
     };
@@ -78,8 +84,7 @@ fn tls_fault(error: &rustls::Error) -> TlsFault {
         Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
             TlsFault::WrongName
         }
-        // The library has no name for it: https://docs.rs/rustls-webpki
-        other if format!("{other:?}").contains("CaUsedAsEndEntity") => TlsFault::Authority,
+        other if is_authority(other) => TlsFault::Authority,
         _ => TlsFault::Other,
     }
 }
@@ -92,11 +97,11 @@ mod tests {
     fn what_lies_in_an_io_error_is_found() {
         let inner = rustls::Error::InvalidCertificate(Certificate::Expired);
         let error = io::Error::other(io::Error::new(ErrorKind::InvalidData, inner));
-        let Problem::Tls { why, detail } = problem(&error) else {
+        let Problem::Tls { why, detail } = problem(&error, Duration::ZERO) else {
             panic!("no problem of TLS");
         };
         assert_eq!(why, TlsFault::Expired);
-        assert!(detail.contains("expired"), "{detail}");
+        assert!(detail.contains("Expired"), "{detail}");
     }
 
     #[test]
@@ -105,8 +110,9 @@ mod tests {
             (ErrorKind::ConnectionRefused, Unreachable::Refused),
             (ErrorKind::HostUnreachable, Unreachable::NoRoute),
             (ErrorKind::ConnectionReset, Unreachable::Broken),
+            (ErrorKind::TimedOut, Unreachable::Timeout(Duration::ZERO)),
         ] {
-            let found = problem(&io::Error::other(io::Error::from(kind)));
+            let found = problem(&io::Error::other(io::Error::from(kind)), Duration::ZERO);
             assert!(matches!(found, Problem::Unreachable { why: found, .. } if found == why));
         }
     }

@@ -136,7 +136,9 @@ pub enum TlsFault {
     )]
     WrongName,
     /// It is a CA's, and no server's.
-    #[error("its certificate is a CA's own: give the server one that this CA has signed")]
+    #[error(
+        "its certificate is a CA's own: put it into headscale.caFile, or give the server one that this CA has signed"
+    )]
     Authority,
     /// There is no certificate at all.
     #[error("it does not speak TLS: look at the port of headscale.url, or write http://")]

@@ -11,6 +11,7 @@ const KEY: &str = "hskey-";
 /// <https://grpc.io/docs/guides/status-codes/>
 const NOT_FOUND: i32 = 5;
 const UNKNOWN: i32 = 2;
+const INVALID_ARGUMENT: i32 = 3;
 
 /// How grpc-gateway words an error.
 #[derive(Deserialize)]
@@ -36,8 +37,8 @@ pub(super) fn problem(status: u16, body: &[u8]) -> Problem {
         };
     };
     let message = one_line(&refusal.message);
-    let is_missing =
-        refusal.code == NOT_FOUND || (refusal.code == UNKNOWN && says_missing(&message));
+    let is_vague = matches!(refusal.code, UNKNOWN | INVALID_ARGUMENT);
+    let is_missing = refusal.code == NOT_FOUND || (is_vague && says_missing(&message));
     if is_missing {
         return Problem::NotFound { message };
     }
@@ -50,8 +51,13 @@ pub(super) fn problem(status: u16, body: &[u8]) -> Problem {
 
 /// Not every version gives what is missing a code of its own.
 fn says_missing(message: &str) -> bool {
-    let ends = ["record not found", "node not found", "user not found"];
-    ends.iter().any(|end| message.ends_with(end))
+    const WORDS: [&str; 4] = [
+        "record not found",
+        "node not found",
+        "user not found",
+        "node no longer exists",
+    ];
+    WORDS.iter().any(|words| message.contains(words))
 }
 
 /// What a page says: its title, else its text.
@@ -115,6 +121,7 @@ mod tests {
     #[case(404, r#"{"code":5,"message":"Not Found","details":[]}"#)]
     #[case(500, r#"{"code":2,"message":"record not found","details":[]}"#)]
     #[case(500, r#"{"code":2,"message":"deleting: node not found"}"#)]
+    #[case(400, r#"{"code":3,"message":"node no longer exists in NodeStore: 1"}"#)]
     fn what_is_missing(#[case] status: u16, #[case] body: &str) {
         let problem = problem(status, body.as_bytes());
         assert!(matches!(problem, Problem::NotFound { .. }), "{problem:?}");

@@ -84,7 +84,7 @@ impl Transport {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Problem> {
         let response = self.http.request(request).await;
-        let response = response.map_err(|error| fault::problem(&error))?;
+        let response = response.map_err(|error| fault::problem(&error, self.timeout))?;
         let (head, body) = response.into_parts();
         if let Some(clock) = Clock::read(&head.headers, Timestamp::now()) {
             *self.lock() = Some(clock);
@@ -94,7 +94,7 @@ impl Transport {
         let body = Limited::new(body, MOST_BYTES).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Problem::TooLarge { limit: MOST_BYTES },
-            None => fault::problem(&*error),
+            None => fault::problem(&*error, self.timeout),
         })?;
         Ok(Answer {
             status: head.status.as_u16(),

@@ -4,29 +4,48 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::selfsigned::Verifier;
 use super::settings::SetupError;
 
-/// TLS with those authorities; they are read now, and blocks for it.
+/// TLS with those authorities. They are read now, which blocks.
 pub(super) fn config(ca_file: Option<&Path>) -> Result<ClientConfig, SetupError> {
-    let roots = match ca_file {
+    let trusted = match ca_file {
         Some(path) => of_file(path)?,
         None => of_system()?,
     };
     // Named here, not as the process's default: that belongs to no library.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = Arc::new(trusted.roots);
+    let webpki = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        .build()
+        .map_err(|error| SetupError::Tls(rustls::Error::General(error.to_string())))?;
+    let verifier = Verifier {
+        webpki,
+        trusted: trusted.certificates,
+    };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(SetupError::Tls)?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     Ok(config)
 }
 
-fn of_file(path: &Path) -> Result<RootCertStore, SetupError> {
+/// Who is trusted.
+struct Trusted {
+    /// Their names and keys.
+    roots: RootCertStore,
+    /// Those that a person has named, as they are: one may be the server's own.
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+fn of_file(path: &Path) -> Result<Trusted, SetupError> {
     let bytes = fs::read(path).map_err(|source| SetupError::CaFile {
         path: path.to_owned(),
         source,
@@ -35,20 +54,24 @@ fn of_file(path: &Path) -> Result<RootCertStore, SetupError> {
         path: path.to_owned(),
         what,
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&bytes) {
-        let certificate = certificate.map_err(|error| content(format!("damaged PEM ({error})")))?;
-        roots
-            .add(certificate)
-            .map_err(|error| content(format!("a certificate that can't be used ({error})")))?;
-    }
-    if roots.is_empty() {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let certificates = certificates.map_err(|error| content(format!("damaged PEM ({error})")))?;
+    if certificates.is_empty() {
         return Err(content("no certificate".to_owned()));
     }
-    Ok(roots)
+    let mut roots = RootCertStore::empty();
+    for certificate in &certificates {
+        roots
+            .add(certificate.clone())
+            .map_err(|error| content(format!("a certificate that can't be used ({error})")))?;
+    }
+    Ok(Trusted {
+        roots,
+        certificates,
+    })
 }
 
-fn of_system() -> Result<RootCertStore, SetupError> {
+fn of_system() -> Result<Trusted, SetupError> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::debug!(%error, "a certificate of the system was not read");
@@ -59,7 +82,10 @@ fn of_system() -> Result<RootCertStore, SetupError> {
     if roots.is_empty() {
         return Err(SetupError::NoAuthorities);
     }
-    Ok(roots)
+    Ok(Trusted {
+        roots,
+        certificates: Vec::new(),
+    })
 }
 
 #[cfg(test)]

@@ -11,15 +11,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// Listens on loopback until it is dropped.
-pub struct Fake {
+pub(crate) struct Fake {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    listening: JoinHandle<()>,
 }
 
 impl Fake {
     /// Answers each request, head and all, by its first line.
-    pub async fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         let answer = Arc::new(answer);
         Self::serve(move |mut stream| {
             let answer = Arc::clone(&answer);
@@ -36,7 +36,7 @@ impl Fake {
     }
 
     /// Does something with each connection.
-    pub async fn serve<F>(talk: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    pub(crate) async fn serve<F>(talk: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -44,7 +44,7 @@ impl Fake {
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connections);
-        let task = tokio::spawn(async move {
+        let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(talk(stream));
@@ -53,19 +53,19 @@ impl Fake {
         Self {
             address,
             connections,
-            task,
+            listening,
         }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         Settings {
             url: format!("http://{}", self.address),
             api_key: Some(Secret::new(KEY)),
@@ -75,22 +75,22 @@ impl Fake {
         }
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(&self.settings()).unwrap()
     }
 }
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        self.task.abort();
+        self.listening.abort();
     }
 }
 
 /// Of the form that keys had before 0.28.
-pub const KEY: &str = "abcdefg.0123456789abcdef";
+pub(crate) const KEY: &str = "abcdefg.0123456789abcdef";
 
 /// An answer with a length.
-pub fn answer(status: &str, headers: &str, body: &str) -> String {
+pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
 }

@@ -115,6 +115,7 @@ async fn too_much_is_not_read() {
 async fn too_slow_is_not_waited_for() {
     let fake = Fake::serve(|mut stream| async move {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n";
+        let _ = stream.read(&mut [0; 1024]).await;
         let _ = stream.write_all(head.as_bytes()).await;
         while stream.write_all(b" ").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;

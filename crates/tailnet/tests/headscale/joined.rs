@@ -1,6 +1,7 @@
 //! What every generation of the server says of a node that really joined.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
@@ -56,7 +57,10 @@ impl<'n> Tailscaled<'n> {
     /// Joins by a key, which no list of processes shows.
     fn join(&self, url: &str, key: &str) {
         let file = self.files.path().join("key");
-        fs::write(&file, key).unwrap();
+        File::create(&file)
+            .unwrap()
+            .write_all(key.as_bytes())
+            .unwrap();
         let routes = [&ROUTES[..], &[USERS_OWN]].concat().join(",");
         self.cli(&[
             "up",

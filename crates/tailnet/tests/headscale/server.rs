@@ -162,8 +162,8 @@ async fn has_api_keys(client: &Client, own: &Secret) {
 async fn knows_its_keys(client: &Client) {
     let long = "q".repeat(64);
     for wrong in [
-        "wrong".to_owned(),
-        "abcdefg.wrongwrong".to_owned(),
+        "nokeyatall".to_owned(),
+        "abcdefg.hijklmnopq".to_owned(),
         format!("hskey-api-abcdefghijkl-{long}"),
     ] {
         let stranger = client.with_api_key(&Secret::new(&wrong)).unwrap();

@@ -9,17 +9,17 @@ use lab::{Headscale, Netns, Node};
 use tailnet::headscale::{Client, Proxies, Secret, Settings};
 
 /// The server's address in its node.
-pub const ADDRESS: &str = "10.99.0.1";
+pub(crate) const ADDRESS: &str = "10.99.0.1";
 /// Another of its node, which is not in its certificate.
-pub const OTHER_ADDRESS: &str = "10.99.0.3";
+pub(crate) const OTHER_ADDRESS: &str = "10.99.0.3";
 /// The other node's.
-pub const PEER_ADDRESS: &str = "10.99.0.2";
+pub(crate) const PEER_ADDRESS: &str = "10.99.0.2";
 /// A busy machine is slow.
 const TIMEOUT: Duration = Duration::from_secs(20);
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Two nodes with a wire between them: one for the server, one for a member.
-pub fn nodes() -> (Node, Node) {
+pub(crate) fn nodes() -> (Node, Node) {
     let (server, member) = (Node::new("server").unwrap(), Node::new("member").unwrap());
     let (ours, theirs) = (format!("{ADDRESS}/24"), format!("{PEER_ADDRESS}/24"));
     server.wire("eth0", &ours, &member, &theirs).unwrap();
@@ -30,7 +30,7 @@ pub fn nodes() -> (Node, Node) {
     (server, member)
 }
 
-pub fn start<'n>(node: &'n Node, version: &GoModule) -> (Headscale<'n>, Access) {
+pub(crate) fn start<'n>(node: &'n Node, version: &GoModule) -> (Headscale<'n>, Access) {
     let address: IpAddr = ADDRESS.parse().unwrap();
     let headscale = Headscale::start(node, version, address).unwrap();
     let access = Access {
@@ -43,18 +43,18 @@ pub fn start<'n>(node: &'n Node, version: &GoModule) -> (Headscale<'n>, Access) 
 
 /// What a client needs.
 #[derive(Clone, Debug)]
-pub struct Access {
-    pub url: String,
-    pub ca_file: Option<PathBuf>,
-    pub api_key: String,
+pub(crate) struct Access {
+    pub(crate) url: String,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) api_key: String,
 }
 
 impl Access {
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(&self.settings()).unwrap()
     }
 
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         Settings {
             url: self.url.clone(),
             api_key: Some(Secret::new(&self.api_key)),
@@ -66,7 +66,7 @@ impl Access {
 }
 
 /// Does something in a node's network.
-pub fn inside<T: Send>(node: &Node, work: impl AsyncFnOnce() -> T + Send) -> T {
+pub(crate) fn inside<T: Send>(node: &Node, work: impl AsyncFnOnce() -> T + Send) -> T {
     let run = || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(work())
@@ -75,7 +75,7 @@ pub fn inside<T: Send>(node: &Node, work: impl AsyncFnOnce() -> T + Send) -> T {
 }
 
 /// Asks until there is an answer.
-pub async fn eventually<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {
         if let Some(answer) = probe().await {
