@@ -35,6 +35,9 @@ pub struct Observation<'a> {
 type Observer = Arc<dyn Fn(&Observation<'_>) + Send + Sync>;
 
 /// Talks to one Headscale. Clones share their connection.
+///
+/// Ask for the [version](Self::version) before anything else: to a server that is too old, every node
+/// is unknown.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<Transport>,
@@ -136,6 +139,14 @@ impl Client {
         };
         let outcome = self.observe(ask, judge).await;
         outcome.map_err(|problem| self.error(operation, problem))
+    }
+
+    /// Makes a call about one thing, which may be missing.
+    pub(super) async fn call_about<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Error> {
+        self.call(ask).await.map_err(|error| Error {
+            problem: refusal::about_one_thing(error.problem),
+            ..error
+        })
     }
 
     /// Makes a call and takes whatever comes back, a redirect excepted.

@@ -156,40 +156,40 @@ impl Client {
     /// One node, without what it serves.
     pub async fn node(&self, id: u64) -> Result<Node, Error> {
         let ask = Ask::get("read a node", path(id, ""));
-        Ok(self.call::<One>(ask).await?.node)
+        Ok(self.call_about::<One>(ask).await?.node)
     }
 
     /// Approves these networks of a node, and no others: it replaces the list.
     pub async fn approve_routes(&self, id: u64, routes: &[IpNet]) -> Result<Node, Error> {
         let body = json!({ "routes": routes });
         let ask = Ask::post("approve routes", path(id, "/approve_routes"), body);
-        Ok(self.call::<One>(ask).await?.node)
+        Ok(self.call_about::<One>(ask).await?.node)
     }
 
     /// Gives a node these tags, and no others.
     pub async fn set_tags(&self, id: u64, tags: &[String]) -> Result<Node, Error> {
         let body = json!({ "tags": tags });
         let ask = Ask::post("set tags", path(id, "/tags"), body);
-        Ok(self.call::<One>(ask).await?.node)
+        Ok(self.call_about::<One>(ask).await?.node)
     }
 
     /// Gives a node another name in the mesh.
     pub async fn rename_node(&self, id: u64, name: &str) -> Result<Node, Error> {
         let path = path(id, &format!("/rename/{}", wire::escaped(name)));
         let ask = Ask::post("rename a node", path, json!({}));
-        Ok(self.call::<One>(ask).await?.node)
+        Ok(self.call_about::<One>(ask).await?.node)
     }
 
     /// Lets a node's key expire now: it has to log in again.
     pub async fn expire_node(&self, id: u64) -> Result<Node, Error> {
         let ask = Ask::post("expire a node", path(id, "/expire"), json!({}));
-        Ok(self.call::<One>(ask).await?.node)
+        Ok(self.call_about::<One>(ask).await?.node)
     }
 
     /// Forgets a node.
     pub async fn delete_node(&self, id: u64) -> Result<(), Error> {
         let _: Done = self
-            .call(Ask::delete("delete a node", path(id, "")))
+            .call_about(Ask::delete("delete a node", path(id, "")))
             .await?;
         Ok(())
     }

@@ -108,7 +108,7 @@ impl Client {
             body["user"] = user.to_string().into();
         }
         let ask = Ask::post("create a pre-auth key", "/api/v1/preauthkey", body);
-        let made: Result<One, Error> = self.call(ask).await;
+        let made: Result<One, Error> = self.call_about(ask).await;
         match made {
             // An old one looks for user number 0.
             Err(error) if new.user.is_none() && error.is_not_found() => Err(self.error(

@@ -37,9 +37,7 @@ pub(super) fn problem(status: u16, body: &[u8]) -> Problem {
         };
     };
     let message = one_line(&refusal.message);
-    let is_vague = matches!(refusal.code, UNKNOWN | INVALID_ARGUMENT);
-    let is_missing = refusal.code == NOT_FOUND || (is_vague && says_missing(&message));
-    if is_missing {
+    if refusal.code == NOT_FOUND {
         return Problem::NotFound { message };
     }
     Problem::Refused {
@@ -49,15 +47,24 @@ pub(super) fn problem(status: u16, body: &[u8]) -> Problem {
     }
 }
 
-/// Not every version gives what is missing a code of its own.
-fn says_missing(message: &str) -> bool {
+/// What a call about one thing means by a refusal: not every version has a code for things that are
+/// missing. It is not for calls that carry a text of ours, such as policies: what is missing there is
+/// something else.
+pub(super) fn about_one_thing(problem: Problem) -> Problem {
     const WORDS: [&str; 4] = [
         "record not found",
         "node not found",
         "user not found",
         "node no longer exists",
     ];
-    WORDS.iter().any(|words| message.contains(words))
+    match problem {
+        Problem::Refused {
+            code: Some(UNKNOWN | INVALID_ARGUMENT),
+            message,
+            ..
+        } if WORDS.iter().any(|words| message.contains(words)) => Problem::NotFound { message },
+        other => other,
+    }
 }
 
 /// What a page says: its title, else its text.
@@ -117,13 +124,21 @@ mod tests {
         assert_eq!(problem(status, body.as_bytes()), Problem::Unauthorized);
     }
 
+    #[test]
+    fn what_is_missing_has_a_code() {
+        let body = r#"{"code":5,"message":"Not Found","details":[]}"#;
+        let message = "Not Found".to_owned();
+        assert_eq!(problem(404, body.as_bytes()), Problem::NotFound { message });
+    }
+
     #[rstest]
-    #[case(404, r#"{"code":5,"message":"Not Found","details":[]}"#)]
     #[case(500, r#"{"code":2,"message":"record not found","details":[]}"#)]
     #[case(500, r#"{"code":2,"message":"deleting: node not found"}"#)]
     #[case(400, r#"{"code":3,"message":"node no longer exists in NodeStore: 1"}"#)]
-    fn what_is_missing(#[case] status: u16, #[case] body: &str) {
+    fn what_is_missing_has_other_codes_as_well(#[case] status: u16, #[case] body: &str) {
         let problem = problem(status, body.as_bytes());
+        assert!(matches!(problem, Problem::Refused { .. }), "{problem:?}");
+        let problem = about_one_thing(problem);
         assert!(matches!(problem, Problem::NotFound { .. }), "{problem:?}");
     }
 

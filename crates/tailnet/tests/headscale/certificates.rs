@@ -1,7 +1,7 @@
 //! Certificates that no server of ours would have: of another time, or their own authority.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -14,14 +14,17 @@ use tempfile::NamedTempFile;
 
 /// How the only certificate is.
 struct Own {
-    /// What it is for. The server is always on 127.0.0.1.
+    /// What it is for.
     address: IpAddr,
+    /// Where its server is.
+    listen: IpAddr,
     is_ca: bool,
     years: (i32, i32),
 }
 
 const GOOD: Own = Own {
     address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
     is_ca: true,
     years: (2020, 2090),
 };
@@ -48,7 +51,7 @@ fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let listener = TcpListener::bind((own.listen, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         let (mut tcp, _) = listener.accept().unwrap();
@@ -123,4 +126,15 @@ async fn its_name_and_its_time_count_all_the_same() {
         });
         assert_eq!(outcome(address, &file).await, Err(TlsFault::WrongName));
     }
+}
+
+#[tokio::test]
+async fn an_ipv6_address_is_a_name_as_well() {
+    let (address, listen) = (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+    let (address, file) = serve(&Own {
+        address,
+        listen,
+        ..GOOD
+    });
+    assert_eq!(outcome(address, &file).await, Ok(()));
 }

@@ -101,6 +101,8 @@ async fn has_a_policy(client: &Client, generation: Generation) {
     const POLICY: &str = r#"{ // for all
         "acls": [{"action": "accept", "src": ["*"], "dst": ["*:*"]}] }"#;
     const BAD: &str = r#"{"acls": [{"action": "dance", "src": ["*"], "dst": ["*:*"]}]}"#;
+    const STRANGE: &str =
+        r#"{"acls": [{"action": "accept", "src": ["tag:nobodys"], "dst": ["*:*"]}]}"#;
     assert_eq!(client.policy().await.unwrap(), None);
     if generation >= Generation::V0_29 {
         client.check_policy(POLICY).await.unwrap();
@@ -127,6 +129,12 @@ async fn has_a_policy(client: &Client, generation: Generation) {
         panic!("{error:?}");
     };
     assert!(message.contains("dance"), "{message}");
+    // What is missing in a policy is no policy that is missing.
+    let error = client.set_policy(STRANGE).await.unwrap_err();
+    assert!(
+        matches!(error.problem(), Problem::Refused { .. }),
+        "{error:?}"
+    );
     client.set_policy(POLICY).await.unwrap();
     assert_eq!(client.policy().await.unwrap().as_deref(), Some(POLICY));
 }
