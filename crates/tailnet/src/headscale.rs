@@ -9,6 +9,7 @@
 //! can be told from a list of nodes alone.
 
 mod apikeys;
+mod ask;
 mod client;
 mod clock;
 mod connect;

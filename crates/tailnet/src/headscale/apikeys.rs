@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use super::client::{Ask, Client};
+use super::ask::Ask;
+use super::client::Client;
 use super::error::Error;
 use super::secret::Secret;
 use super::wire::{self, Done};
@@ -23,7 +24,7 @@ pub struct ApiKey {
     /// Its number.
     #[serde(deserialize_with = "wire::number")]
     pub id: u64,
-    /// What it is known by: see [`prefix_of`].
+    /// What it is known by: see [`ApiKey::prefix_of`].
     #[serde(deserialize_with = "prefix")]
     pub prefix: String,
     /// Until when it can be used.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
+use hyper::Request;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use super::ask::Ask;
 use super::clock::Clock;
 use super::error::Error;
 use super::problem::Problem;
@@ -59,6 +59,7 @@ impl Client {
             &settings.proxies,
             settings.timeout,
         )?;
+        // What can't be sent is said now, not at the first call.
         settings.api_key.as_ref().map(authorization).transpose()?;
         Ok(Self {
             transport: Arc::new(transport),
@@ -254,66 +255,11 @@ fn unreadable(error: &serde_json::Error, body: &[u8]) -> String {
 }
 
 fn authorization(key: &Secret) -> Result<HeaderValue, SetupError> {
+    if key.expose().is_empty() {
+        return Err(SetupError::ApiKey);
+    }
     let text = format!("Bearer {}", key.expose());
     let mut value = HeaderValue::try_from(text).map_err(|_| SetupError::ApiKey)?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// A question to the server.
-pub(super) struct Ask<'a> {
-    operation: &'static str,
-    method: Method,
-    path: std::borrow::Cow<'a, str>,
-    body: Option<Value>,
-    needs_key: bool,
-}
-
-impl<'a> Ask<'a> {
-    /// That needs no key.
-    pub(super) fn open(operation: &'static str, path: &'a str) -> Self {
-        Self {
-            needs_key: false,
-            ..Self::get(operation, path)
-        }
-    }
-
-    pub(super) fn get(operation: &'static str, path: impl Into<std::borrow::Cow<'a, str>>) -> Self {
-        Self {
-            operation,
-            method: Method::GET,
-            path: path.into(),
-            body: None,
-            needs_key: true,
-        }
-    }
-
-    pub(super) fn post(
-        operation: &'static str,
-        path: impl Into<std::borrow::Cow<'a, str>>,
-        body: Value,
-    ) -> Self {
-        Self {
-            method: Method::POST,
-            body: Some(body),
-            ..Self::get(operation, path)
-        }
-    }
-
-    pub(super) fn put(operation: &'static str, path: &'a str, body: Value) -> Self {
-        Self {
-            method: Method::PUT,
-            ..Self::post(operation, path, body)
-        }
-    }
-
-    pub(super) fn delete(
-        operation: &'static str,
-        path: impl Into<std::borrow::Cow<'a, str>>,
-    ) -> Self {
-        Self {
-            method: Method::DELETE,
-            ..Self::get(operation, path)
-        }
-    }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::client::{Ask, Client};
+use super::ask::Ask;
+use super::client::Client;
 use super::error::Error;
 use super::problem::Problem;
 use super::refusal::{one_line, readable};

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Ask, Client};
+use super::ask::Ask;
+use super::client::Client;
 use super::error::Error;
 use super::user::User;
 use super::wire::{self, Done};

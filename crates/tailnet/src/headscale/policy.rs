@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Ask, Client};
+use super::ask::Ask;
+use super::client::Client;
 use super::error::Error;
 use super::generation::Generation;
 use super::problem::Problem;

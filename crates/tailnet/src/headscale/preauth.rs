@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use super::client::{Ask, Client};
+use super::ask::Ask;
+use super::client::Client;
 use super::error::Error;
 use super::generation::Generation;
 use super::problem::Problem;

@@ -34,7 +34,7 @@ pub enum SetupError {
     Url(&'static str),
     /// The key can't be sent.
     #[error(
-        "headscale's API key has characters that no key has: put the key there and nothing else"
+        "headscale's API key is empty, or has characters that no key has: put the key there and nothing else"
     )]
     ApiKey,
     /// The file of authorities can't be read.

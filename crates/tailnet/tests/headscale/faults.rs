@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use rstest::rstest;
-use tailnet::headscale::{Client, Generation, Problem, SetupError, Unreachable};
+use tailnet::headscale::{Client, Generation, Problem, Secret, SetupError, Unreachable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::fake::{Fake, KEY, answer};
@@ -199,10 +199,12 @@ async fn without_a_key_nobody_is_asked() {
 async fn a_key_that_is_none_is_refused_at_once() {
     let fake = Fake::start(|_| String::new()).await;
     let mut settings = fake.settings();
-    settings.api_key = Some(tailnet::headscale::Secret::new("two\nlines"));
-    let error = Client::new(&settings).unwrap_err();
-    assert!(matches!(error, SetupError::ApiKey), "{error:?}");
-    assert!(!format!("{error} {error:?}").contains("lines"));
+    for key in ["two\nlines", ""] {
+        settings.api_key = Some(Secret::new(key));
+        let error = Client::new(&settings).unwrap_err();
+        assert!(matches!(error, SetupError::ApiKey), "{error:?}");
+        assert!(!format!("{error} {error:?}").contains("lines"));
+    }
 }
 
 #[tokio::test]
