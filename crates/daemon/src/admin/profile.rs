@@ -1,23 +1,23 @@
-//! `/debug/pprof`: where the daemon's CPU time goes, for `pprof`.
+//! `/debug/pprof`: where the daemon's CPU time and memory go, for `pprof`.
 //!
 //! Off unless the configuration says so, and for this machine only: a profile shows internals and
-//! costs CPU and memory. One at a time, for a minute at the most.
+//! costs CPU and memory. One CPU profile at a time, for a minute at the most. What is allocated is
+//! sampled as long as profiles are on.
 
 // The profiler reads stacks of these processors only; a build for another one has none.
 #[cfg(all(
     feature = "profiling",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-mod cpu;
+mod profiler;
 #[cfg(not(all(
     feature = "profiling",
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-#[path = "profile/no_cpu.rs"]
-mod cpu;
+#[path = "profile/no_profiler.rs"]
+mod profiler;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Query, Request, State};
@@ -28,8 +28,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
+use self::profiler::{ProfilerError, Sampling};
 use super::client::Client;
 use super::routes::say;
 use crate::config::Monitoring;
@@ -39,22 +39,33 @@ const DEFAULT_SECONDS: u64 = 30;
 const MAX_SECONDS: u64 = 60;
 
 /// Whether profiles may be taken, and whether one is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Profiles {
-    are_allowed: AtomicBool,
-    running: Mutex<()>,
+    /// Profiles may be taken while this is there.
+    sampling: Mutex<Option<Sampling>>,
+    running: tokio::sync::Mutex<()>,
+    reading: tokio::sync::Mutex<()>,
 }
 
 impl Profiles {
     pub(super) fn new(monitoring: &Monitoring) -> Self {
-        Self {
-            are_allowed: AtomicBool::new(monitoring.pprof),
-            running: Mutex::new(()),
-        }
+        let profiles = Self::default();
+        profiles.reload(monitoring);
+        profiles
     }
 
     pub(super) fn reload(&self, monitoring: &Monitoring) {
-        self.are_allowed.store(monitoring.pprof, Ordering::Relaxed);
+        let mut sampling = self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
+        if !monitoring.pprof {
+            *sampling = None;
+        } else if sampling.is_none() {
+            *sampling = Some(profiler::sample());
+        }
+    }
+
+    fn are_allowed(&self) -> bool {
+        let sampling = self.sampling.lock();
+        sampling.unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
@@ -66,12 +77,7 @@ enum ProfileError {
     #[error("seconds={0}: a profile takes 1 to {MAX_SECONDS} seconds")]
     TooLong(u64),
     #[error(transparent)]
-    Cpu(#[from] cpu::CpuError),
-    #[error(
-        "headcni-daemon takes no heap profiles: /metrics has process_resident_memory_bytes, and \
-         docs/monitoring.md says how to look closer"
-    )]
-    NoHeap,
+    Profiler(#[from] ProfilerError),
 }
 
 impl IntoResponse for ProfileError {
@@ -79,8 +85,7 @@ impl IntoResponse for ProfileError {
         let status = match &self {
             Self::Busy => StatusCode::CONFLICT,
             Self::TooLong(_) => StatusCode::BAD_REQUEST,
-            Self::Cpu(error) => error.status(),
-            Self::NoHeap => StatusCode::NOT_IMPLEMENTED,
+            Self::Profiler(error) => error.status(),
         };
         say(status, self)
     }
@@ -91,7 +96,7 @@ pub(super) fn router(profiles: Arc<Profiles>) -> Router {
         .route("/debug/pprof", get(index))
         .route("/debug/pprof/", get(index))
         .route("/debug/pprof/profile", get(profile))
-        .route("/debug/pprof/heap", get(async || ProfileError::NoHeap))
+        .route("/debug/pprof/heap", get(heap))
         .layer(middleware::from_fn_with_state(Arc::clone(&profiles), gate))
         .with_state(profiles)
 }
@@ -102,7 +107,7 @@ async fn gate(State(profiles): State<Arc<Profiles>>, request: Request, next: Nex
         .extensions()
         .get::<Client>()
         .is_some_and(Client::is_local);
-    if !profiles.are_allowed.load(Ordering::Relaxed) {
+    if !profiles.are_allowed() {
         say(
             StatusCode::NOT_FOUND,
             "profiles are off: monitoring.pprof switches them on, and SIGHUP makes it known",
@@ -122,7 +127,8 @@ async fn index() -> Response {
         StatusCode::OK,
         format_args!(
             "/debug/pprof/profile?seconds={DEFAULT_SECONDS} takes a CPU profile, for \
-             {MAX_SECONDS} seconds at the most"
+             {MAX_SECONDS} seconds at the most\n\
+             /debug/pprof/heap shows who allocated the memory that is in use"
         ),
     )
 }
@@ -147,10 +153,23 @@ async fn profile(
         .map_err(|_| ProfileError::Busy)?;
     let length = Duration::from_secs(seconds);
     client.wait_for(length);
-    let profile = cpu::profile(length).await?;
+    let profile = profiler::cpu_profile(length).await?;
+    Ok(file("profile", profile))
+}
+
+async fn heap(State(profiles): State<Arc<Profiles>>) -> Result<Response, ProfileError> {
+    // One after the other: each reads the names of all functions.
+    let _reading = profiles.reading.lock().await;
+    Ok(file("heap", profiler::heap_profile().await?))
+}
+
+fn file(name: &str, content: Vec<u8>) -> Response {
     let headers = [
-        (CONTENT_TYPE, "application/octet-stream"),
-        (CONTENT_DISPOSITION, "attachment; filename=\"profile\""),
+        (CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (
+            CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{name}\""),
+        ),
     ];
-    Ok((headers, profile).into_response())
+    (headers, content).into_response()
 }

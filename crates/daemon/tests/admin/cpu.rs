@@ -5,7 +5,7 @@ use std::thread;
 use daemon::admin::Limits;
 use pprof::protos::{Message, Profile};
 
-use crate::scene::{Admin, local, profiler};
+use crate::scene::{Admin, local};
 
 /// What the profile is to find: it burns CPU until the sender is gone.
 #[inline(never)]
@@ -19,7 +19,6 @@ fn burn_while(other: &mpsc::Receiver<()>) {
 
 #[test]
 fn a_profile_names_the_function_that_burns_the_time() {
-    let _alone = profiler();
     let admin = Admin::with(local(true), Limits::default());
     let (burning, until) = mpsc::channel::<()>();
     let fire = thread::spawn(move || burn_while(&until));

@@ -6,7 +6,7 @@ use daemon::admin::{AdminError, Limits, Server};
 use daemon::config::Monitoring;
 use tokio_util::sync::CancellationToken;
 
-use crate::scene::{Admin, closed, local, profiler};
+use crate::scene::{Admin, closed, local};
 
 #[test]
 fn it_ends_within_a_second_whatever_clients_do() {
@@ -31,7 +31,6 @@ fn it_ends_within_a_second_whatever_clients_do() {
 
 #[test]
 fn it_ends_while_a_profile_is_taken() {
-    let _alone = profiler();
     let admin = Admin::with(local(true), Limits::default());
     let mut asking = admin.connect();
     asking

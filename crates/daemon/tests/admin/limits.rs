@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use daemon::admin::Limits;
 use proptest::prelude::*;
 
-use crate::scene::{Admin, PATIENCE, Response, closed, local, profiler};
+use crate::scene::{Admin, PATIENCE, Response, closed, local};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -131,7 +131,6 @@ fn a_request_that_is_too_large_is_refused() {
 
 #[test]
 fn no_garbage_ends_the_server() {
-    let _alone = profiler();
     let admin = Admin::with(local(true), impatient());
     let requests = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..2000),

@@ -12,6 +12,11 @@ mod answers;
 ))]
 mod cpu;
 mod ending;
+#[cfg(all(
+    feature = "profiling",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod heap_profile;
 mod limits;
 mod logs;
 mod openmetrics;

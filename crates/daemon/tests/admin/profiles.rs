@@ -25,7 +25,7 @@ fn profiles_are_off_and_say_how_to_switch_them_on(#[case] path: &str) {
 
 #[test]
 fn profiles_are_switched_while_the_server_runs() {
-    let admin = Admin::new();
+    let admin = Admin::to_be_switched();
     for (monitoring, status) in [(local(true), 200), (local(false), 404)] {
         admin.reload(monitoring);
         let is_so = || (admin.get("/debug/pprof").status == status).then_some(());
@@ -44,13 +44,6 @@ fn a_profile_has_a_sensible_length(#[case] seconds: &str) {
     let admin = profiling();
     let response = admin.get(&format!("/debug/pprof/profile?seconds={seconds}"));
     assert_eq!(response.status, 400, "{response:?}");
-}
-
-#[test]
-fn there_is_no_heap_profile_and_it_says_so() {
-    let response = profiling().get("/debug/pprof/heap");
-    assert_eq!(response.status, 501);
-    assert!(response.text().contains("process_resident_memory_bytes"));
 }
 
 #[test]
@@ -81,9 +74,11 @@ fn others_than_this_machine_get_no_profile() {
     feature = "profiling",
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-#[test]
-fn a_build_without_a_profiler_says_so() {
-    let response = profiling().get("/debug/pprof/profile?seconds=1");
+#[rstest]
+#[case("/debug/pprof/profile?seconds=1")]
+#[case("/debug/pprof/heap")]
+fn a_build_without_a_profiler_says_so(#[case] path: &str) {
+    let response = profiling().get(path);
     assert_eq!(response.status, 501);
     assert!(
         response.text().contains("feature \"profiling\""),

@@ -20,6 +20,7 @@ pub(crate) struct Admin {
     reload: tokio::sync::mpsc::UnboundedSender<Monitoring>,
     end: CancellationToken,
     thread: Option<JoinHandle<()>>,
+    _profiler: Option<MutexGuard<'static, ()>>,
 }
 
 pub(crate) fn local(pprof: bool) -> Monitoring {
@@ -37,6 +38,20 @@ impl Admin {
 
     /// Starts a server on a runtime like the daemon's, in the network of this thread.
     pub(crate) fn with(monitoring: Monitoring, limits: Limits) -> Self {
+        let profiler = monitoring.pprof.then(profiler);
+        Self::start(monitoring, limits, profiler)
+    }
+
+    /// Starts one whose profiles are off and will be switched on.
+    pub(crate) fn to_be_switched() -> Self {
+        Self::start(local(false), Limits::default(), Some(profiler()))
+    }
+
+    fn start(
+        monitoring: Monitoring,
+        limits: Limits,
+        profiler: Option<MutexGuard<'static, ()>>,
+    ) -> Self {
         let sources = Sources {
             heartbeat: Arc::default(),
             conditions: Arc::default(),
@@ -66,6 +81,7 @@ impl Admin {
             reload,
             end,
             thread: Some(thread),
+            _profiler: profiler,
         }
     }
 
@@ -115,7 +131,7 @@ impl Drop for Admin {
 }
 
 /// A process has one profiler, and tests may be threads of one process.
-pub(crate) fn profiler() -> MutexGuard<'static, ()> {
+fn profiler() -> MutexGuard<'static, ()> {
     static PROFILER: Mutex<()> = Mutex::new(());
     PROFILER.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,35 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
 use pprof::protos::Message;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::spawn_blocking;
 
-/// Why there is no profile.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CpuError {
-    #[error("this headcni-daemon was stripped of its symbols, so a profile could name no function")]
-    NoSymbols,
-    #[error("take a profile: {0}")]
-    Profiler(String),
-}
-
-impl CpuError {
-    pub(super) fn status(&self) -> StatusCode {
-        match self {
-            Self::NoSymbols => StatusCode::NOT_IMPLEMENTED,
-            Self::Profiler(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-}
+use super::{ProfilerError, trouble};
 
 /// Samples per second of CPU time. Not 100, or whatever happens with every tick looks too large.
 const HERTZ: i32 = 99;
 
 /// Samples what the process does for so long; the answer is what `pprof` reads.
-pub(super) async fn profile(length: Duration) -> Result<Vec<u8>, CpuError> {
+pub(in super::super) async fn profile(length: Duration) -> Result<Vec<u8>, ProfilerError> {
     prepare_unwinder()?;
     let guard = spawn_blocking(|| start(HERTZ)).await.map_err(trouble)??;
     tokio::time::sleep(length).await;
@@ -40,11 +23,7 @@ pub(super) async fn profile(length: Duration) -> Result<Vec<u8>, CpuError> {
         .map_err(trouble)?
 }
 
-fn trouble(error: impl std::fmt::Display) -> CpuError {
-    CpuError::Profiler(error.to_string())
-}
-
-fn start(hertz: i32) -> Result<ProfilerGuard<'static>, CpuError> {
+fn start(hertz: i32) -> Result<ProfilerGuard<'static>, ProfilerError> {
     ProfilerGuardBuilder::default()
         .frequency(hertz)
         .build()
@@ -56,7 +35,7 @@ fn start(hertz: i32) -> Result<ProfilerGuard<'static>, CpuError> {
 /// The handler makes its unwinder when it is first needed, and that allocates. A signal that
 /// interrupts the allocator would then wait for it for ever. So the first signals are sent to a
 /// thread that only counts; this is the runtime's own, so that it does nothing else meanwhile.
-fn prepare_unwinder() -> Result<(), CpuError> {
+fn prepare_unwinder() -> Result<(), ProfilerError> {
     static IS_READY: AtomicBool = AtomicBool::new(false);
     const CPU_TIME: Duration = Duration::from_millis(30);
     const PATIENCE: Duration = Duration::from_millis(300);
@@ -72,11 +51,14 @@ fn prepare_unwinder() -> Result<(), CpuError> {
     Ok(())
 }
 
-fn report(guard: &ProfilerGuard<'static>) -> Result<Vec<u8>, CpuError> {
-    let report = guard.report().build().map_err(trouble)?;
+fn report(guard: &ProfilerGuard<'static>) -> Result<Vec<u8>, ProfilerError> {
+    let report = guard.report().build().map_err(trouble);
+    // Names were read from the program's file; megabytes of them are kept otherwise.
+    backtrace::clear_symbol_cache();
+    let report = report?;
     let has_no_names = report.data.keys().all(|stack| stack.frames.is_empty());
     if !report.data.is_empty() && has_no_names {
-        return Err(CpuError::NoSymbols);
+        return Err(ProfilerError::NoSymbols);
     }
     Ok(report.pprof().map_err(trouble)?.encode_to_vec())
 }
