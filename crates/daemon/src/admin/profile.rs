@@ -43,7 +43,9 @@ const MAX_SECONDS: u64 = 60;
 pub(super) struct Profiles {
     /// Profiles may be taken while this is there.
     sampling: Mutex<Option<Sampling>>,
+    /// Whoever takes a CPU profile has it.
     running: tokio::sync::Mutex<()>,
+    /// Whoever takes a heap profile has it.
     reading: tokio::sync::Mutex<()>,
 }
 

@@ -10,8 +10,9 @@ pub(in super::super) use heap::Sampling;
 use super::pprof_file::{Function, encode};
 use super::{ProfilerError, trouble};
 
-/// The mean distance of samples, as Go and jemalloc have it.
-const BYTES_PER_SAMPLE: NonZeroUsize = NonZeroUsize::new(512 << 10).unwrap();
+/// The mean distance of samples. Go and jemalloc have 512 KiB, which is all that an idle daemon has
+/// allocated; at this one, the book has room for more than a hundred MiB.
+const BYTES_PER_SAMPLE: NonZeroUsize = NonZeroUsize::new(32 << 10).unwrap();
 
 /// Begins to sample.
 pub(in super::super) fn sample() -> Sampling {

@@ -175,7 +175,8 @@ impl File {
             self.functions.push(protos::Function {
                 id,
                 name,
-                system_name: name,
+                // Were it the same name, `pprof` would take it for C++ and cut what is in `<>`.
+                system_name: 0,
                 ..protos::Function::default()
             });
         }
