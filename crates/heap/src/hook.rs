@@ -65,6 +65,12 @@ pub fn snapshot() -> Option<Profile> {
     apart(|| state().book.as_ref().map(|book| book.profile(&LIVE)))?
 }
 
+/// Does something that is not to be seen in a profile: what this thread allocates meanwhile is not
+/// noted. Making a profile allocates much.
+pub fn unseen<T>(act: impl FnOnce() -> T) -> T {
+    LOCAL.with(|local| local.exempt(act))
+}
+
 /// Does what takes the lock and may allocate. Only a signal's handler can be refused, and none
 /// comes here.
 fn apart<T>(act: impl FnOnce() -> T) -> Option<T> {

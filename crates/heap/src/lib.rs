@@ -21,7 +21,7 @@ mod trace;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 pub use book::{Profile, Stack};
-pub use hook::{Sampling, sample, snapshot};
+pub use hook::{Sampling, sample, snapshot, unseen};
 
 /// An allocator whose allocations can be sampled.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 /// It needs no start and no end, so it is there whenever a thread allocates.
 pub(crate) struct Local {
     is_noting: Cell<bool>,
+    is_exempt: Cell<bool>,
     bytes_per_sample: Cell<usize>,
     bytes_left: Cell<usize>,
     random: Cell<u64>,
@@ -15,6 +16,7 @@ impl Local {
     pub(crate) const fn new() -> Self {
         Self {
             is_noting: Cell::new(false),
+            is_exempt: Cell::new(false),
             bytes_per_sample: Cell::new(0),
             bytes_left: Cell::new(0),
             random: Cell::new(0),
@@ -35,11 +37,26 @@ impl Local {
         Some(outcome)
     }
 
+    /// Does something whose allocations are not to be noted. What it frees is forgotten as ever.
+    pub(crate) fn exempt<T>(&self, act: impl FnOnce() -> T) -> T {
+        struct Until<'a>(&'a Cell<bool>, bool);
+        impl Drop for Until<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1);
+            }
+        }
+        let _until = Until(&self.is_exempt, self.is_exempt.replace(true));
+        act()
+    }
+
     /// Whether an allocation of so many bytes is one to note.
     ///
     /// The distances between samples are exponential, so it is so with a probability of
     /// 1 - e^(-size / `bytes_per_sample`), whatever was allocated before.
     pub(crate) fn is_due(&self, size: usize, bytes_per_sample: usize) -> bool {
+        if self.is_exempt.get() {
+            return false;
+        }
         if self.bytes_per_sample.get() != bytes_per_sample {
             self.bytes_per_sample.set(bytes_per_sample);
             self.bytes_left.set(self.distance());
@@ -105,6 +122,18 @@ mod tests {
             let share = f64::from(u32::try_from(due).unwrap_or(u32::MAX)) / 100_000.0;
             assert!((share / expected - 1.0).abs() < 0.15, "{size}: {share}");
         }
+    }
+
+    #[test]
+    fn whoever_is_exempt_is_never_due_and_others_are_again() {
+        let local = Local::new();
+        let is_ever_due = || (0..1000).any(|_| local.is_due(100, 1));
+        let nested = || {
+            local.exempt(|| ());
+            is_ever_due()
+        };
+        assert!(!local.exempt(nested));
+        assert!(is_ever_due());
     }
 
     #[test]

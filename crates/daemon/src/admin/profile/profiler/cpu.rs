@@ -18,7 +18,7 @@ pub(in super::super) async fn profile(length: Duration) -> Result<Vec<u8>, Profi
     prepare_unwinder()?;
     let guard = spawn_blocking(|| start(HERTZ)).await.map_err(trouble)??;
     tokio::time::sleep(length).await;
-    spawn_blocking(move || report(&guard))
+    spawn_blocking(move || heap::unseen(|| report(&guard)))
         .await
         .map_err(trouble)?
 }

@@ -21,7 +21,9 @@ pub(in super::super) fn sample() -> Sampling {
 
 /// What has been sampled so far, as `pprof` reads it.
 pub(in super::super) async fn profile() -> Result<Vec<u8>, ProfilerError> {
-    spawn_blocking(report).await.map_err(trouble)?
+    spawn_blocking(|| heap::unseen(report))
+        .await
+        .map_err(trouble)?
 }
 
 fn report() -> Result<Vec<u8>, ProfilerError> {
