@@ -30,7 +30,7 @@ pub(crate) const HOLD: &str = r#"
 read -r _ && echo here
 read -r _
 exec >/dev/null 2>&1
-[ "$(readlink /proc/self/ns/uts)" != "$1" ] || exit
+mine=$(readlink /proc/self/ns/uts) && [ "$mine" != "${1:?}" ] || exit
 for _ in 1 2 3 4 5; do
     kill -9 $(find -H /proc/[0-9]*/ns/uts -maxdepth 0 -samefile /proc/self/ns/uts |
         cut -d / -f 3 | grep -vx $$)
