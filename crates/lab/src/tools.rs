@@ -58,7 +58,6 @@ pub const CNI_PLUGINS: GoModule = GoModule {
         "plugins/meta/tuning",
     ],
     stamps: &[],
-    instead: &[],
 };
 
 /// The reference runtime side of CNI, and the plugins that its own tests use.
@@ -68,7 +67,6 @@ pub const CNI: GoModule = GoModule {
     version: "v1.3.1",
     packages: &["cnitool", "plugins/test/noop", "plugins/test/sleep"],
     stamps: &[],
-    instead: &[],
 };
 
 /// tailscaled, and its command line to compare with.
@@ -81,7 +79,6 @@ pub const TAILSCALE: GoModule = GoModule {
         "tailscale.com/version.longStamp",
         "tailscale.com/version.shortStamp",
     ],
-    instead: &[],
 };
 
 /// The server that nodes join: the newest that we know.
@@ -90,14 +87,7 @@ pub const HEADSCALE: GoModule = headscale("v0.29.3");
 /// Every generation of the server's API that we speak, newest first.
 pub const HEADSCALES: &[GoModule] = &[
     HEADSCALE,
-    GoModule {
-        instead: &[Instead {
-            path: "github.com/tailscale/tailsql",
-            version: "v0.0.0-20260105194658-001575c3ca09",
-            by: "v0.0.0-20250421235516-02f85f087b97",
-        }],
-        ..headscale("v0.28.0")
-    },
+    headscale("v0.28.0"),
     headscale("v0.27.1"),
     headscale("v0.26.1"),
 ];
@@ -109,7 +99,6 @@ const fn headscale(version: &'static str) -> GoModule {
         version,
         packages: &["cmd/headscale"],
         stamps: &[],
-        instead: &[],
     }
 }
 
@@ -171,19 +160,6 @@ pub struct GoModule {
     /// Variables that get the version without its `v`. Programs commonly read it from what Go knows
     /// about the main module, which they are not where they are built as somebody's dependency.
     pub stamps: &'static [&'static str],
-    /// Versions of its dependencies to do without.
-    pub instead: &'static [Instead],
-}
-
-/// A version of a dependency that the checksum database cannot vouch for, and one that it can.
-#[derive(Debug, Clone, Copy)]
-pub struct Instead {
-    /// Module path.
-    pub path: &'static str,
-    /// The version that is asked for.
-    pub version: &'static str,
-    /// The version that is taken.
-    pub by: &'static str,
 }
 
 impl GoModule {

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lab::tools::{GoModule, Instead, cache_dir, program_name};
+use lab::tools::{GoModule, cache_dir, program_name};
+use serde_json::Value;
 
 use super::{fresh_dir, remove_dir};
 use crate::run::{output, run_patiently, say};
@@ -32,10 +33,13 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
 
     let module_dir = fresh.join("module");
     write_module(module, &module_dir)?;
-    run_patiently(start, &what, || {
-        go_build(module, &missing, &module_dir, &fresh)
-    })
-    .with_context(|| {
+    let build = || {
+        take_checksums(start, &what, module, &module_dir)?;
+        run_patiently(start, &what, || {
+            go_build(module, &missing, &module_dir, &fresh)
+        })
+    };
+    build().with_context(|| {
         let found = go_version().unwrap_or_else(|error| format!("here is none ({error:#})"));
         format!("build {what} from source: that needs Go {GO_NEEDED} or newer, {found}")
     })?;
@@ -64,21 +68,43 @@ fn write_module(module: &GoModule, dir: &Path) -> Result<()> {
 }
 
 fn go_mod(module: &GoModule) -> String {
-    let instead = module.instead.iter();
-    let instead = instead.map(|Instead { path, version, by }| {
-        format!("exclude {path} {version}\nrequire {path} {by}\n")
-    });
     format!(
-        "module headcni.invalid/tools\n\ngo {GO_NEEDED}\n\nrequire {} {}\n{}",
-        module.path,
-        module.version,
-        instead.collect::<String>()
+        "module headcni.invalid/tools\n\ngo {GO_NEEDED}\n\nrequire {} {}\n",
+        module.path, module.version
     )
+}
+
+/// Takes over the checksums that the module's authors have noted. The database pins those of the
+/// module itself; it need not know all of its dependencies.
+fn take_checksums(start: Instant, what: &str, module: &GoModule, within: &Path) -> Result<()> {
+    let download = || {
+        let mut command = Command::new("go");
+        command.args(["mod", "download", "-json"]);
+        command.arg(format!("{}@{}", module.path, module.version));
+        command.env("GOWORK", "off").current_dir(within);
+        command
+    };
+    run_patiently(start, what, download)?;
+    let told: Value = serde_json::from_str(&output(&mut download())?)
+        .with_context(|| format!("read where go has put {what}"))?;
+    let dir = told["Dir"].as_str().context("go told no directory")?;
+    let theirs = Path::new(dir).join("go.sum");
+    if theirs.exists() {
+        let text = fs::read(&theirs).with_context(|| format!("read {}", theirs.display()))?;
+        // Go has added a line of its own, which goes on to hold.
+        let path = within.join("go.sum");
+        File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&text))
+            .with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn go_build(module: &GoModule, packages: &[&str], within: &Path, into: &Path) -> Command {
     let mut command = Command::new("go");
-    // The module's own checksums are not known before: the database has them.
     command.args(["build", "-mod=mod", "-trimpath"]);
     command.arg(format!("-ldflags={}", linker_flags(module)));
     // A directory: each program gets its own name in it.
@@ -111,25 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_asks_for_one_version_and_does_without_another() {
-        let text = go_mod(&GoModule {
-            instead: &[Instead {
-                path: "example.com/x",
-                version: "v1.0.1",
-                by: "v1.0.0",
-            }],
-            ..CNI
-        });
+    fn a_module_asks_for_one_version() {
         let lines = [
             "module headcni.invalid/tools",
             "",
             "go 1.26.6",
             "",
             "require github.com/containernetworking/cni v1.3.1",
-            "exclude example.com/x v1.0.1",
-            "require example.com/x v1.0.0",
         ];
-        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(go_mod(&CNI).lines().collect::<Vec<_>>(), lines);
     }
 
     #[test]
