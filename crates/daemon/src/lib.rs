@@ -19,6 +19,7 @@ pub mod discovery;
 pub mod files;
 pub mod instance;
 pub mod keeper;
+pub mod leases;
 pub mod lifecycle;
 pub mod logging;
 pub mod mesh;

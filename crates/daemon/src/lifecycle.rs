@@ -14,11 +14,13 @@ use api::paths;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::Heartbeat;
+use crate::causes::with_causes;
 use crate::cli::Options;
 use crate::conditions::{Condition, Conditions};
 use crate::config::{self, Config, Loaded};
 use crate::instance::{Instance, InstanceError};
 use crate::keeper::Reports;
+use crate::leases::{self, Home};
 use crate::mesh::memory::Kept;
 use crate::metrics::Metrics;
 use crate::node_name::{self, NodeName};
@@ -116,7 +118,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Turns until a signal ends it, or a part ends by itself.
-    async fn turn(&mut self, signals: &mut Signals, pods: &Pods) -> Result<()> {
+    async fn turn(&mut self, signals: &mut Signals, pods: &Arc<Pods>) -> Result<()> {
         let mut beat = tokio::time::interval(systemd::beat());
         let began = Instant::now();
         let mut is_told = false;
@@ -172,7 +174,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Reads the configuration again. One that can't be used changes nothing.
-    async fn reload(&mut self, pods: &Pods) {
+    async fn reload(&mut self, pods: &Arc<Pods>) {
         let sources = self.options.sources();
         let loaded = match tokio::task::spawn_blocking(move || config::load(&sources)).await {
             Ok(Ok(loaded)) => loaded,
@@ -186,13 +188,10 @@ impl<'a> Daemon<'a> {
             Err(_) => return,
         };
         let before = Arc::clone(&self.parts.settings.borrow().config);
-        let is_attached = |pod: &pods::Snapshot| pod.state == pods::State::Attached;
-        if moves_leases(&before, &loaded.config) && pods.snapshot().iter().any(is_attached) {
+        if let Err(refusal) = self.check_leases(&loaded.config, pods).await {
             self.parts.reports.conditions.fails(
                 Condition::ConfigurationLoaded,
-                "the configuration that was loaded before is in force: cni.name, ipam.type and \
-                 ipam.dataDir say where leases are, and pods that run have some: new pods would get \
-                 their addresses a second time; drain the node first",
+                format_args!("the configuration that was loaded before is in force: {refusal}"),
             );
             return;
         }
@@ -223,6 +222,21 @@ impl<'a> Daemon<'a> {
             Err(error) => tracing::error!(%error, "pods are looked for where they were"),
         }
     }
+
+    /// Whether leases may be where another configuration puts them.
+    async fn check_leases(&self, config: &Config, pods: &Arc<Pods>) -> Result<(), String> {
+        let (home, dirs) = (Home::of(config), self.parts.settings.borrow().dirs());
+        let pods = Arc::clone(pods);
+        let check = move || {
+            let known = leases::Known::load(&dirs);
+            known.check(&home, |home| pods.living(home))
+        };
+        match tokio::task::spawn_blocking(check).await {
+            Ok(checked) => checked.map_err(|error| with_causes(&error)),
+            // A panic ends the process.
+            Err(error) => Err(error.to_string()),
+        }
+    }
 }
 
 /// What is known at the start.
@@ -231,15 +245,6 @@ fn settings(config: Config, node: NodeName) -> Settings {
     let known = Kept::load(Path::new(paths::DAEMON_STATE_DIR));
     settings.mesh = Arc::new(known.memory().view());
     settings
-}
-
-/// Whether leases are somewhere else by another configuration.
-fn moves_leases(before: &Config, now: &Config) -> bool {
-    let place = |config: &Config| {
-        let (cni, ipam) = (config.cni.clone(), config.ipam.clone());
-        (cni.name, ipam.kind, ipam.data_dir)
-    };
-    place(before) != place(now)
 }
 
 fn tell_of_loading(loaded: &Loaded, conditions: &Conditions) {

@@ -16,6 +16,7 @@ use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::config::TuneLinks;
 use crate::keeper::{Outcome, Part, Reports, keep};
+use crate::leases::{self, Home, LeasesError};
 use crate::mesh;
 use crate::metrics::Metrics;
 use crate::network::{self, Desired, Wanted};
@@ -138,7 +139,7 @@ impl Parts {
             every: FULL_PASS,
         };
         self.keep(part, move |settings| {
-            let outcome = write_cni_files(&settings)?;
+            let outcome = write_cni_files(&settings, &known)?;
             if !outcome.repairs.is_empty() {
                 // How many addresses there are stands in these files.
                 known.missed();
@@ -261,14 +262,21 @@ impl Parts {
     }
 }
 
-fn write_cni_files(settings: &Settings) -> Result<Outcome, String> {
+fn write_cni_files(settings: &Settings, pods: &Pods) -> Result<Outcome, String> {
     let networks = settings.networks.as_ref().ok_or(WAITING)?;
     settings.mesh.gate(&settings.config)?;
     let dirs = settings.dirs();
     let explained = |error: cniconf::CniConfError| error.explained();
     let desired = cniconf::desired(&settings.config, &networks.local, &networks.base, &dirs)
         .map_err(explained)?;
-    cniconf::ensure(&desired).map(Into::into).map_err(explained)
+    let (home, life) = (Home::of(&settings.config), |home: &Home| pods.living(home));
+    let refused = |error: LeasesError| with_causes(&error);
+    let mut known = leases::Known::load(&dirs);
+    known.check(&home, life).map_err(refused)?;
+    known.note(&home).map_err(refused)?;
+    let outcome = cniconf::ensure(&desired).map_err(explained)?;
+    known.forget_others(&home, life).map_err(refused)?;
+    Ok(outcome.into())
 }
 
 fn keep_network_up(

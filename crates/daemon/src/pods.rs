@@ -9,6 +9,7 @@ mod detach;
 pub mod judge;
 mod kernel;
 mod key;
+mod living;
 mod look;
 mod namespace;
 mod orphans;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::keeper::{Outcome, Reports};
+use crate::leases::Home;
 use crate::metrics::{ByFamily, ByKind};
 
 pub use detach::{detach_all, own_leases};
@@ -37,6 +39,7 @@ pub use key::Key;
 use orphans::Orphans;
 pub use orphans::{Kind, Tally};
 pub use place::{Keeper, Leases, Place};
+pub(crate) use place::{has_known_store, ipam_plugin, lease_dir};
 pub use pool::Pool;
 pub use sightings::Now;
 use view::View;
@@ -264,6 +267,12 @@ impl Pods {
                 .map_err(|error| with_causes(&error))?;
         }
         Ok(leases)
+    }
+
+    /// How many pods that may live have their leases at `home`; blocks. What can't be looked at is an
+    /// error.
+    pub fn living(&self, home: &Home) -> Result<usize, String> {
+        living::living(&self.place(), home)
     }
 
     /// The pools of our network; blocks.

@@ -36,6 +36,7 @@ pub use batch::Batch;
 pub use error::NetError;
 pub use link::{
     End, Ipv4Conf, Link, NewVeth, Settings, delete_group, delete_link, link, links, move_to_group,
+    ports_of,
 };
 pub use mac::{Mac, NoMac};
 pub use neighbour::{Neighbour, permanent_neighbours};

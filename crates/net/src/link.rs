@@ -20,6 +20,7 @@ mod ifla {
     pub(super) const ADDRESS: u16 = 1;
     pub(super) const IFNAME: u16 = 3;
     pub(super) const MTU: u16 = 4;
+    pub(super) const MASTER: u16 = 10;
     pub(super) const LINKINFO: u16 = 18;
     pub(super) const IFALIAS: u16 = 20;
     pub(super) const AF_SPEC: u16 = 26;
@@ -213,6 +214,27 @@ pub fn links(socket: &Socket) -> Result<Vec<Link>, NetError> {
         },
         read,
     )
+}
+
+/// How many links are ports of the bridge of this name; none if there is no such link.
+pub fn ports_of(socket: &Socket, bridge: &str) -> Result<usize, NetError> {
+    let Some(bridge) = link(socket, bridge)? else {
+        return Ok(0);
+    };
+    let is_port = |message: &Message<'_>| {
+        let master = attribute(message.payload.get(16..)?, ifla::MASTER)?;
+        (u32_of(master)? == bridge.index).then_some(())
+    };
+    let ports = socket.dump(
+        RTM_GETLINK,
+        "list the links",
+        |message| {
+            header(message, 0, 0, 0);
+            message.u32(ifla::EXT_MASK, SKIP_STATS);
+        },
+        is_port,
+    )?;
+    Ok(ports.len())
 }
 
 /// Deletes the link of this name, and its peer; whether it was there.

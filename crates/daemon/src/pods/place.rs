@@ -37,7 +37,7 @@ pub struct Place {
 pub struct Leases {
     /// Who keeps them.
     pub keeper: Keeper,
-    /// `dataDir` of the IPAM plugin.
+    /// Where they are: [`ipam::Store::new`] takes it as it is, or has a directory below it.
     pub dir: PathBuf,
     /// The first address to be given, if not all are.
     pub first: Option<IpAddr>,
@@ -81,23 +81,43 @@ impl Place {
     }
 }
 
+/// The IPAM plugin of a configuration.
+pub(crate) fn ipam_plugin(config: &Config) -> &str {
+    let default = match config.cni.mode {
+        Mode::Native => OWN_IPAM,
+        Mode::Bridge => HOST_LOCAL,
+    };
+    config.ipam.kind.as_deref().unwrap_or(default)
+}
+
+/// Whether a plugin keeps its leases in a form that we know.
+pub(crate) fn has_known_store(plugin: &str) -> bool {
+    [OWN_IPAM, HOST_LOCAL].contains(&plugin)
+}
+
+/// Where a plugin keeps the leases of a network, by its `dataDir`.
+pub(crate) fn lease_dir(plugin: &str, data_dir: Option<&Path>, network: &str) -> PathBuf {
+    match plugin {
+        OWN_IPAM => data_dir.unwrap_or(Path::new(OWN_LEASES)).to_owned(),
+        // It makes a directory of that name, whatever the one above it is called.
+        _ => data_dir
+            .unwrap_or(Path::new(HOST_LOCAL_LEASES))
+            .join(network),
+    }
+}
+
 impl Leases {
     fn of(config: &Config) -> Self {
         let mode = config.cni.mode;
-        let kind = config.ipam.kind.as_deref().unwrap_or(match mode {
-            Mode::Native => OWN_IPAM,
-            Mode::Bridge => HOST_LOCAL,
-        });
-        let (keeper, default_dir) = match (kind, mode) {
-            (OWN_IPAM, Mode::Native) => (Keeper::Native, OWN_LEASES),
-            (OWN_IPAM, Mode::Bridge) => (Keeper::Shared, OWN_LEASES),
-            (HOST_LOCAL, _) => (Keeper::Shared, HOST_LOCAL_LEASES),
-            _ => (Keeper::Elsewhere, HOST_LOCAL_LEASES),
+        let kind = ipam_plugin(config);
+        let keeper = match (kind, mode) {
+            (OWN_IPAM, Mode::Native) => Keeper::Native,
+            (OWN_IPAM, Mode::Bridge) | (HOST_LOCAL, _) => Keeper::Shared,
+            _ => Keeper::Elsewhere,
         };
-        let dir = config.ipam.data_dir.clone();
         Self {
             keeper,
-            dir: dir.unwrap_or_else(|| default_dir.into()),
+            dir: lease_dir(kind, config.ipam.data_dir.as_deref(), &config.cni.name),
             first: config.ipam.range_start,
             last: config.ipam.range_end,
             gateway: config.ipam.gateway,
@@ -138,6 +158,21 @@ mod tests {
         let place = Place::of(&config, Path::new("/opt/cni/bin")).unwrap();
         assert_eq!(place.leases.keeper, keeper);
         assert_eq!(place.lease_store().unwrap().dir(), Path::new(dir));
+    }
+
+    #[test]
+    fn host_local_makes_a_directory_of_its_own_in_one_of_the_same_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("headcni");
+        let mut config = Config::default();
+        config.ipam.data_dir = Some(data_dir.clone());
+        let store = |config: &Config| {
+            let place = Place::of(config, Path::new("/opt/cni/bin")).unwrap();
+            place.lease_store().unwrap().dir().to_owned()
+        };
+        assert_eq!(store(&config), data_dir);
+        config.ipam.kind = Some("host-local".to_owned());
+        assert_eq!(store(&config), data_dir.join("headcni"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::event::{Event, EventPod};
+use cni::NetworkName;
 use net::Mac;
 use net::host_ports::HostPort;
 use serde::Serialize;
@@ -262,6 +263,18 @@ impl View {
         differences.extend(surplus.map(|key| format!("{key} is known and not there")));
         differences
     }
+}
+
+/// The attachments of a network whose pods live, or are being made.
+pub(super) fn living(look: &Look, network: &NetworkName, mounts: &Mounts) -> Vec<Key> {
+    let of_it = look
+        .keys()
+        .into_iter()
+        .filter(|key| key.network == *network);
+    let is_living = |key: &&Key| {
+        Entry::of(key, look, mounts, 0).is_some_and(|entry| entry.state != State::Gone)
+    };
+    of_it.filter(is_living).cloned().collect()
 }
 
 impl Entry {

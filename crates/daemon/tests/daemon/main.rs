@@ -10,6 +10,7 @@ mod bridge;
 mod churn;
 mod hanging;
 mod hostile;
+mod leases;
 mod life;
 mod moving;
 mod observability;
