@@ -1,16 +1,21 @@
 //! Other programs: found in trusted places, given a deadline, and not listened to for ever.
+//!
+//! None outlives us: whatever one has started is killed with it, at its deadline or at our end.
+
+mod group;
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a process is looked at that has closed its output and not ended yet.
-const PAUSE: Duration = Duration::from_millis(1);
+use group::Group;
+pub use group::end_all;
+
 /// Where programs are on machines whose `PATH` is a user's: `man 7 hier`.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
@@ -61,28 +66,29 @@ pub fn run<S: AsRef<OsStr>>(
     terms: Terms<'_>,
 ) -> io::Result<Option<Ended>> {
     let end = Instant::now() + terms.deadline;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(args)
         // Errors are told apart by their words.
         .env("LC_ALL", "C")
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+        .stderr(Stdio::piped());
+    let mut group = Group::spawn(&mut command)?;
 
     // Input larger than a pipe would block us while the program may be blocked by its output.
-    let (stdin, input) = (child.stdin.take(), terms.stdin.to_owned());
+    let (stdin, input) = (group.leader.stdin.take(), terms.stdin.to_owned());
     thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(input.as_bytes())));
-    let stdout = listen(child.stdout.take(), terms.max_output);
-    let stderr = listen(child.stderr.take(), terms.max_output);
+    let stdout = listen(group.leader.stdout.take(), terms.max_output);
+    let stderr = listen(group.leader.stderr.take(), terms.max_output);
 
     let hear = |pipe: Receiver<String>| {
         let patience = end.saturating_duration_since(Instant::now());
         pipe.recv_timeout(patience).ok()
     };
     let outcome = match (hear(stdout), hear(stderr)) {
-        (Some(stdout), Some(stderr)) => await_end(&mut child, end).map(|status| {
+        (Some(stdout), Some(stderr)) => group.wait_until(end).map(|status| {
             status.map(|status| Ended {
                 status,
                 stdout,
@@ -92,21 +98,9 @@ pub fn run<S: AsRef<OsStr>>(
         _ => Ok(None),
     };
     if !matches!(outcome, Ok(Some(_))) {
-        // Both fail only if it has just ended by itself, which comes too late.
-        let _ = child.kill();
-        let _ = child.wait();
+        group.end();
     }
     outcome
-}
-
-fn await_end(child: &mut Child, end: Instant) -> io::Result<Option<ExitStatus>> {
-    loop {
-        let status = child.try_wait()?;
-        if status.is_some() || Instant::now() >= end {
-            return Ok(status);
-        }
-        thread::sleep(PAUSE);
-    }
 }
 
 fn listen(pipe: Option<impl Read + Send + 'static>, limit: usize) -> Receiver<String> {
@@ -174,6 +168,23 @@ mod tests {
             assert!(run(Path::new("/bin/sh"), &["-s"], terms).unwrap().is_none());
         }
         assert!(start.elapsed() < TERMS.deadline);
+    }
+
+    #[test]
+    fn whatever_it_has_started_is_killed_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let terms = Terms {
+            stdin: &script,
+            deadline: Duration::from_secs(2),
+            ..TERMS
+        };
+        assert!(run(Path::new("/bin/sh"), &["-s"], terms).unwrap().is_none());
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // Whoever takes its place as a parent may not have looked yet.
+        assert!(stat.is_err() || stat.unwrap().contains(") Z "));
     }
 
     #[test]
