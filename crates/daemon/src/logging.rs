@@ -13,6 +13,7 @@ mod spans;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::panic::{self, PanicHookInfo};
+use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ pub struct Handle {
     queue: Arc<Queue>,
 }
 
-/// Begins to log: events from now on, and panics.
+/// Begins to log: events from now on, and panics, each of which ends the process. Without that, nobody
+/// would notice one in a task that nobody waits for.
 pub fn init(logging: Logging) -> Result<Handle, LoggingError> {
     let queue = Arc::new(Queue::default());
     let settings = Arc::new(Settings::new(logging));
@@ -55,6 +57,7 @@ pub fn init(logging: Logging) -> Result<Handle, LoggingError> {
     panic::set_hook(Box::new(move |panic| {
         log_panic(panic);
         of_panics.flush(LAST_WORDS);
+        process::abort();
     }));
     Ok(Handle { settings, queue })
 }
