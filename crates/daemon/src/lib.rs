@@ -18,6 +18,7 @@ pub mod config;
 pub mod discovery;
 pub mod files;
 pub mod instance;
+pub mod jam;
 pub mod keeper;
 pub mod leases;
 pub mod lifecycle;

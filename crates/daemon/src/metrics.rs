@@ -90,6 +90,8 @@ pub struct Metrics {
     pub request_duration: Times<ByRequest>,
     /// Clients of the socket that were sent away.
     pub refused_clients: Counter,
+    /// Times that the kernel let no client of the socket in.
+    pub accept_errors: Counter,
     /// The mesh.
     pub mesh: MeshMetrics,
 }
@@ -180,6 +182,11 @@ impl Metrics {
             refused_clients: register!(
                 "socket_refused_clients",
                 "Clients of the socket that were sent away",
+                Counter::default()
+            ),
+            accept_errors: register!(
+                "socket_accept_errors",
+                "Times that the kernel let no client of the socket in",
                 Counter::default()
             ),
             mesh: MeshMetrics::register(&mut registry),

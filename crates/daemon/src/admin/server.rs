@@ -28,6 +28,7 @@ use super::client::Client;
 use super::profile::Profiles;
 use super::{AdminError, Sources, routes};
 use crate::config::Monitoring;
+use crate::jam::{self, Accepted, Jam};
 
 /// What a client may cost.
 #[derive(Clone, Copy, Debug)]
@@ -137,12 +138,20 @@ async fn accept(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut silent: VecDeque<Client> = VecDeque::new();
+    let mut jam = Jam::new(jam::CALM);
     loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "accept a connection for health and metrics");
+        let (stream, peer) = match jam.accept(listener.accept()).await {
+            Accepted::Client(accepted) => accepted,
+            Accepted::Refused { error, is_first } => {
+                if is_first {
+                    let remedy = jam::remedy(&error);
+                    tracing::warn!(%error, remedy, "accept a connection for health and metrics");
+                }
                 sleep(PAUSE).await;
+                continue;
+            }
+            Accepted::Over => {
+                tracing::info!("connections for health and metrics are accepted again");
                 continue;
             }
         };

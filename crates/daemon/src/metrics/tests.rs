@@ -36,6 +36,7 @@ fn all_used() -> Metrics {
         events,
         request_duration,
         refused_clients,
+        accept_errors,
         mesh,
     } = &metrics;
     let pod = PodLabels {
@@ -74,6 +75,7 @@ fn all_used() -> Metrics {
         .get_or_create(&ByRequest::default())
         .observe(1.0);
     refused_clients.inc();
+    accept_errors.inc();
     use_mesh(mesh);
     metrics
 }

@@ -18,6 +18,7 @@ use super::slots::Slots;
 use super::{Ends, MAX_CLIENTS, News, Settings, spool};
 use crate::causes::with_causes;
 use crate::conditions::Condition;
+use crate::jam::{self, Accepted, Jam};
 
 /// How long to wait after the kernel refused to let a client in: it is out of something.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -40,9 +41,9 @@ async fn keep_open(settings: &Settings, ends: &Ends, told: &Notify, end: &Cancel
         match open(&settings.path).await {
             Ok((listener, place)) => {
                 let message = format!("listening at {shown}");
-                ends.conditions.holds(Condition::SocketOpen, message);
+                ends.conditions.holds(Condition::SocketOpen, &message);
                 tokio::select! {
-                    () = accept(&listener, ends, told, &slots, end) => {}
+                    () = accept(&listener, ends, &message, told, &slots, end) => {}
                     () = displaced(&place, settings.look_every) => {}
                 }
                 tracing::warn!(path = %shown, "the socket was taken away: opening it again");
@@ -78,16 +79,27 @@ async fn displaced(place: &Place, look_every: Duration) {
 async fn accept(
     listener: &UnixListener,
     ends: &Ends,
+    open: &str,
     told: &Notify,
     slots: &Slots,
     end: &CancellationToken,
 ) {
+    let mut jam = Jam::new(jam::CALM);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "let a client of the socket in");
+        let stream = match jam.accept(listener.accept()).await {
+            Accepted::Client((stream, _)) => stream,
+            Accepted::Refused { error, .. } => {
+                ends.metrics.accept_errors.inc();
+                let remedy = jam::remedy(&error);
+                ends.conditions.fails(
+                    Condition::SocketOpen,
+                    format_args!("let a client of the socket in: {error} ({remedy})"),
+                );
                 sleep(PAUSE).await;
+                continue;
+            }
+            Accepted::Over => {
+                ends.conditions.holds(Condition::SocketOpen, open);
                 continue;
             }
         };
