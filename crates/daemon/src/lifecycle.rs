@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use api::paths;
+use net::program;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::Heartbeat;
@@ -107,13 +108,23 @@ impl<'a> Daemon<'a> {
         self.parts.serve_admin(&self.heartbeat).await?;
         let place = pods_place(&self.parts.settings.borrow())?;
         let pods = Pods::new(place, self.parts.reports.clone());
-        self.parts.begin(&pods).await?;
-        let outcome = self.turn(&mut signals, &pods).await;
+        // A disk that hangs holds the start up, but not the end.
+        let begun = tokio::select! {
+            begun = self.parts.begin(&pods) => begun.map(|()| true),
+            () = signals.ends.recv() => Ok(false),
+        };
+        let outcome = match begun {
+            Ok(true) => self.turn(&mut signals, &pods).await,
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
         systemd::stopping();
         tracing::info!("headcni-daemon ends; pods keep their network");
         if !self.parts.end(GOODBYE).await {
             tracing::warn!("some parts did not end in time");
         }
+        // What a pass still waits for would outlive us.
+        program::end_all();
         outcome
     }
 
@@ -138,17 +149,13 @@ impl<'a> Daemon<'a> {
                         self.tell_ready();
                     }
                 }
-                _ = signals.terminate.recv() => {
-                    tracing::info!("told to end by SIGTERM");
-                    return Ok(());
-                }
-                _ = signals.interrupt.recv() => {
-                    tracing::info!("told to end by SIGINT");
-                    return Ok(());
-                }
+                () = signals.ends.recv() => return Ok(()),
                 _ = signals.reload.recv() => {
                     systemd::reloading();
-                    self.reload(pods).await;
+                    tokio::select! {
+                        () = self.reload(pods) => {}
+                        () = signals.ends.recv() => return Ok(()),
+                    }
                     self.tell_ready();
                 }
                 error = self.parts.ended() => return Err(error),
@@ -264,18 +271,36 @@ fn pods_place(settings: &Settings) -> Result<pods::Place> {
 }
 
 struct Signals {
+    ends: Ends,
+    reload: Signal,
+}
+
+/// Signals that tell us to end.
+struct Ends {
     terminate: Signal,
     interrupt: Signal,
-    reload: Signal,
 }
 
 impl Signals {
     fn new() -> Result<Self> {
         let on = |kind| signal(kind).context("listen for signals");
         Ok(Self {
-            terminate: on(SignalKind::terminate())?,
-            interrupt: on(SignalKind::interrupt())?,
+            ends: Ends {
+                terminate: on(SignalKind::terminate())?,
+                interrupt: on(SignalKind::interrupt())?,
+            },
             reload: on(SignalKind::hangup())?,
         })
+    }
+}
+
+impl Ends {
+    /// Waits for one of them.
+    async fn recv(&mut self) {
+        let signal = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!("told to end by {signal}");
     }
 }

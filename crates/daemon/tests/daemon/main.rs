@@ -10,6 +10,8 @@ mod bridge;
 mod churn;
 mod hanging;
 mod hostile;
+mod hung;
+mod jam;
 mod leases;
 mod life;
 mod moving;
