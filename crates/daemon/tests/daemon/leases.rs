@@ -148,3 +148,28 @@ fn pods_on_a_bridge_hold_it_up_though_they_have_no_record() {
     assert!(done.status.success(), "{done:?}");
     assert!(scene.read("/var/lib/headcni/leases.json").is_none());
 }
+
+#[test]
+fn leases_are_seen_wherever_the_configuration_puts_them() {
+    for ipam in [
+        "{dataDir: /var/lib/leases}",
+        "{dataDir: /var/lib/leases/headcni}",
+        "{type: host-local, dataDir: /var/lib/leases}",
+        "{type: host-local, dataDir: /var/lib/leases/headcni}",
+    ] {
+        let scene = Scene::with(&configuration(&format!("ipam: {ipam}")));
+        let pod = scene.node.pod("p1").unwrap();
+        let daemon = scene.start();
+        scene.add(&pod);
+        scene.eventually("the pod is known", || {
+            (daemon.client().pods().unwrap().len() == 1).then_some(())
+        });
+        let leases = daemon.client().leases().unwrap();
+        assert_eq!(leases.len(), 1, "{ipam}: {leases:?}");
+        assert_eq!(leases[0].container, "p1", "{ipam}");
+        daemon.stop();
+        let daemon = scene.start();
+        daemon.await_metric("headcni_ip_pool_used{family=\"ipv4\"}", 1.0);
+        daemon.stop();
+    }
+}
