@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::conditions::Conditions;
 use crate::config::Mode;
-use crate::pods::{Pods, State};
+use crate::pods::Pods;
 use crate::settings::Settings;
 
 /// Who knows.
@@ -33,7 +33,7 @@ impl Knowledge {
     pub fn answer(&self, ask: Ask) -> Result<Answer, String> {
         match ask {
             Ask::Status => Ok(Answer::Status(Box::new(self.status()))),
-            Ask::Pods => Ok(Answer::Pods(self.pods())),
+            Ask::Pods => Ok(Answer::Pods(self.pods.snapshot())),
             Ask::Leases => self.leases().map(Answer::Leases),
             Ask::Interfaces => self.interfaces().map(Answer::Interfaces),
             Ask::Routes => routes().map(Answer::Routes),
@@ -45,7 +45,7 @@ impl Knowledge {
     fn status(&self) -> messages::Status {
         let settings = self.settings.borrow();
         let networks = settings.networks.as_ref();
-        let attached = |snapshot: &&crate::pods::Snapshot| snapshot.state == State::Attached;
+        let attached = |pod: &&messages::Pod| pod.state == PodState::Attached;
         messages::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.began.elapsed().as_secs(),
@@ -71,27 +71,6 @@ impl Knowledge {
                 required: condition.is_required(),
                 message: state.message,
                 since_unix_ms: unix_ms(state.since),
-            })
-            .collect()
-    }
-
-    fn pods(&self) -> Vec<messages::Pod> {
-        let snapshot = self.pods.snapshot().into_iter();
-        snapshot
-            .map(|pod| messages::Pod {
-                container: pod.container,
-                ifname: pod.ifname,
-                network: pod.network,
-                pod: pod.pod,
-                ips: pod.ips,
-                host_link: pod.host_link,
-                mac: pod.mac,
-                since_unix_ms: pod.since_unix_ms.unwrap_or_default(),
-                state: match pod.state {
-                    State::Attached => PodState::Attached,
-                    State::HalfMade => PodState::HalfMade,
-                    State::Gone => PodState::Gone,
-                },
             })
             .collect()
     }

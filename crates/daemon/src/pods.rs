@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::event::Event;
+use api::messages::Pod;
 use ipam::SeenLease;
 use net::host_ports::HostPort;
 use tokio::sync::Notify;
@@ -43,7 +44,7 @@ pub(crate) use place::{has_known_store, ipam_plugin, lease_dir};
 pub use pool::Pool;
 pub use sightings::Now;
 use view::View;
-pub use view::{Failure, PodLink, Snapshot, State};
+pub use view::{Failure, PodLink};
 
 use look::Look;
 use namespace::Mounts;
@@ -239,7 +240,7 @@ impl Pods {
     }
 
     /// Every attachment.
-    pub fn snapshot(&self) -> Vec<Snapshot> {
+    pub fn snapshot(&self) -> Vec<Pod> {
         self.view.snapshot()
     }
 

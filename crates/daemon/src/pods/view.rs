@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::event::{Event, EventPod};
+use api::messages::{Pod, PodState};
 use cni::NetworkName;
 use net::Mac;
 use net::host_ports::HostPort;
@@ -23,46 +24,6 @@ use super::namespace::Mounts;
 const MAX_FAILURES: usize = 64;
 /// So many attachments that went since the last look are remembered; a look finds the others.
 const MAX_GONE: usize = 4096;
-
-/// How an attachment is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Its pod has its network.
-    Attached,
-    /// Its ADD has not come to its end, or was ended.
-    HalfMade,
-    /// Its pod is gone, and something of it is left.
-    Gone,
-}
-
-/// An attachment, for whoever asks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Snapshot {
-    /// The network.
-    pub network: String,
-    /// The container.
-    pub container: String,
-    /// The interface in the container.
-    pub ifname: String,
-    /// The pod, if the runtime said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<EventPod>,
-    /// Its addresses.
-    pub ips: Vec<IpAddr>,
-    /// The link on the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_link: Option<String>,
-    /// The hardware address in the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mac: Option<String>,
-    /// Since when, in milliseconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since_unix_ms: Option<u64>,
-    /// How it is.
-    pub state: State,
-}
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -117,7 +78,7 @@ struct Entry {
     host_link: Option<String>,
     pod_mac: Option<Mac>,
     since_unix_ms: Option<u64>,
-    state: State,
+    state: PodState,
     /// For our own datapath.
     restorable: Option<PodLink>,
     ports: Vec<HostPort>,
@@ -208,7 +169,7 @@ impl View {
     }
 
     /// Every attachment.
-    pub(super) fn snapshot(&self) -> Vec<Snapshot> {
+    pub(super) fn snapshot(&self) -> Vec<Pod> {
         let inner = self.lock();
         let entries = inner.entries.iter();
         entries.map(|(key, entry)| entry.snapshot(key)).collect()
@@ -217,7 +178,7 @@ impl View {
     /// How many pods have their network.
     pub(super) fn attached(&self) -> usize {
         let inner = self.lock();
-        let is_attached = |entry: &&Entry| entry.state == State::Attached;
+        let is_attached = |entry: &&Entry| entry.state == PodState::Attached;
         inner.entries.values().filter(is_attached).count()
     }
 
@@ -272,7 +233,7 @@ pub(super) fn living(look: &Look, network: &NetworkName, mounts: &Mounts) -> Vec
         .into_iter()
         .filter(|key| key.network == *network);
     let is_living = |key: &&Key| {
-        Entry::of(key, look, mounts, 0).is_some_and(|entry| entry.state != State::Gone)
+        Entry::of(key, look, mounts, 0).is_some_and(|entry| entry.state != PodState::Gone)
     };
     of_it.filter(is_living).cloned().collect()
 }
@@ -307,7 +268,7 @@ impl Entry {
             host_link: Some(name.to_owned()),
             pod_mac: link.pod_mac,
             since_unix_ms: None,
-            state: State::Attached,
+            state: PodState::Attached,
             ports: Vec::new(),
             change,
         }
@@ -331,13 +292,15 @@ impl Entry {
                     }
                 };
                 if is_gone {
-                    State::Gone
+                    PodState::Gone
                 } else {
-                    State::Attached
+                    PodState::Attached
                 }
             }
-            _ if link == Sight::There && recorded.written == Written::Nonsense => State::Attached,
-            _ => State::HalfMade,
+            _ if link == Sight::There && recorded.written == Written::Nonsense => {
+                PodState::Attached
+            }
+            _ => PodState::HalfMade,
         };
         let restorable = attached.filter(|_| is_native).and_then(|known| {
             Some(PodLink {
@@ -361,7 +324,7 @@ impl Entry {
     }
 
     fn is_living(&self) -> bool {
-        self.state == State::Attached
+        self.state == PodState::Attached
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -372,8 +335,8 @@ impl Entry {
         *self == other
     }
 
-    fn snapshot(&self, key: &Key) -> Snapshot {
-        Snapshot {
+    fn snapshot(&self, key: &Key) -> Pod {
+        Pod {
             network: key.network.to_string(),
             container: key.container.to_string(),
             ifname: key.ifname.to_string(),
@@ -381,7 +344,7 @@ impl Entry {
             ips: self.ips.clone(),
             host_link: self.host_link.clone(),
             mac: self.pod_mac.map(|mac| mac.to_string()),
-            since_unix_ms: self.since_unix_ms,
+            since_unix_ms: self.since_unix_ms.unwrap_or_default(),
             state: self.state,
         }
     }

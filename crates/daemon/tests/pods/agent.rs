@@ -14,7 +14,7 @@ use daemon::conditions::{Condition, Conditions};
 use daemon::config::{Config, Mode};
 use daemon::keeper::{self, Part, Reports};
 use daemon::metrics::Metrics;
-use daemon::pods::{Limits, Now, Place, Pods, Snapshot};
+use daemon::pods::{Limits, Now, Place, Pods};
 use prometheus_client::encoding::text::encode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -264,7 +264,7 @@ fn tell(pods: &Pods, report: &mut Report) {
         let texts: Vec<String> = ips.iter().map(ToString::to_string).collect();
         texts.join(" ")
     };
-    let known = |one: &Snapshot| {
+    let known = |one: &api::messages::Pod| {
         (
             one.container.clone(),
             format!("{:?}", one.state),

@@ -81,7 +81,7 @@ impl Scene {
     }
 }
 
-fn states(view: &View) -> Vec<(String, State)> {
+fn states(view: &View) -> Vec<(String, PodState)> {
     let all = view.snapshot().into_iter();
     all.map(|one| (one.container, one.state)).collect()
 }
@@ -99,9 +99,9 @@ fn a_look_tells_who_is_attached() {
     let view = View::default();
     view.replace(view.mark(), &scene.look(&[&a]), &mounts());
     let expected = [
-        ("a".to_owned(), State::Attached),
-        ("b".to_owned(), State::Gone),
-        ("c".to_owned(), State::HalfMade),
+        ("a".to_owned(), PodState::Attached),
+        ("b".to_owned(), PodState::Gone),
+        ("c".to_owned(), PodState::HalfMade),
     ];
     assert_eq!(states(&view), expected);
     assert_eq!(view.attached(), 1);
@@ -155,12 +155,12 @@ fn what_was_learnt_during_a_look_is_newer_than_what_it_found() {
     view.learn(&a, &now, &mounts());
     view.learn(&b, &now, &mounts());
     view.replace(mark, &old, &mounts());
-    assert_eq!(states(&view), [("b".to_owned(), State::Attached)]);
+    assert_eq!(states(&view), [("b".to_owned(), PodState::Attached)]);
     assert_eq!(view.differences(&now, &mounts()), [""; 0]);
 
     let mark = view.mark();
     view.replace(mark, &scene.look(&[&b]), &mounts());
-    assert_eq!(states(&view), [("b".to_owned(), State::Attached)]);
+    assert_eq!(states(&view), [("b".to_owned(), PodState::Attached)]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_store_that_can_t_be_read_makes_nobody_forgotten() {
     };
     view.replace(view.mark(), &blind, &mounts());
     view.learn(&a, &blind, &mounts());
-    assert_eq!(states(&view), [("a".to_owned(), State::Attached)]);
+    assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
     let silent = Look::default();
     view.replace(view.mark(), &silent, &mounts());
     assert_eq!(view.attached(), 1, "the kernel did not tell");
@@ -195,7 +195,7 @@ fn a_pod_whose_record_is_lost_is_known_by_its_link() {
     fs::remove_dir_all(scene.dir.path().join("net")).unwrap();
     let view = View::default();
     view.replace(view.mark(), &scene.look(&[&a]), &mounts());
-    assert_eq!(states(&view), [("a".to_owned(), State::Attached)]);
+    assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
     assert_eq!(view.differences(&scene.look(&[&a]), &mounts()), [""; 0]);
 }
 
