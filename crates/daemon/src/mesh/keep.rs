@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::messages::PodState;
 use ipnet::IpNet;
 use tailnet::localapi::{Event as BusEvent, LocalApi, Watch};
 use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
@@ -20,7 +21,7 @@ use crate::conditions::Condition;
 use crate::config::Config;
 use crate::keeper::Reports;
 use crate::metrics::ByRepair;
-use crate::pods::{self, Pods};
+use crate::pods::Pods;
 use crate::settings::Settings;
 
 /// More may come after a sign of a change, and is looked at with it.
@@ -271,7 +272,7 @@ impl Ends {
             return BTreeSet::new();
         };
         let snapshot = self.pods.snapshot().into_iter();
-        let attached = snapshot.filter(|pod| pod.state == pods::State::Attached);
+        let attached = snapshot.filter(|pod| pod.state == PodState::Attached);
         let ips = attached.flat_map(|pod| pod.ips);
         let outside = ips.filter(|ip| !networks.local.iter().any(|local| local.contains(ip)));
         let all: BTreeSet<IpNet> = outside.map(IpNet::from).collect();

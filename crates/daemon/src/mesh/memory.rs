@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_torn_file_is_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(NAME), "{\"hasServed\": tr").unwrap();
+        write_atomic(&dir.path().join(NAME), b"{\"hasServed\": tr", 0o600).unwrap();
         let mut kept = Kept::load(dir.path());
         assert_eq!(kept.memory(), &Memory::default());
         kept.change(|memory| memory.has_served = true).unwrap();

@@ -53,7 +53,7 @@ mod tests {
     fn a_name_is_looked_for_in_path() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("tailscaled");
-        std::fs::write(&program, "").unwrap();
+        std::fs::File::create(&program).unwrap();
         let path = env::join_paths(["/nonexistent".as_ref(), dir.path()]).unwrap();
         assert_eq!(find(Path::new("tailscaled"), &path), program);
         assert_eq!(find(Path::new("/x/y"), &path), Path::new("/x/y"));

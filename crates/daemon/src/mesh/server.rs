@@ -315,7 +315,7 @@ mod tests {
             );
         };
         about(pause(2, true, 0), Duration::from_secs(30));
-        about(pause(100, true, 0), Duration::from_secs(300));
+        about(pause(100, true, 0), Duration::from_mins(5));
         about(pause(10_000, true, 0), Duration::from_mins(10));
         about(pause(100, false, 0), Duration::from_secs(3));
         about(pause(0, false, 1), Duration::from_secs(2));
