@@ -7,9 +7,14 @@
 //!
 //! Lines are added because replacing a file makes ext4 write it to disk at once. Nothing is synced:
 //! namespaces don't outlive the kernel, and a record that a power failure tore counts as none.
+//!
+//! A removed record may become another attachment's. Whoever has opened one looks whether it still
+//! is the file of that name: after he has locked it, or after he has read it.
 
 mod files;
 mod sight;
+#[cfg(target_os = "linux")]
+mod spares;
 
 use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -93,7 +98,7 @@ impl Store {
 
     /// Takes hold of an attachment that is about to be made.
     pub fn hold_new(&self, of: &Attachment, wait: Duration) -> Result<Held, StateError> {
-        self.hold(of, wait, Lock::Create)?
+        self.hold(of, wait, Lock::New)?
             .ok_or_else(|| StateError::Io {
                 attempt: "create a lock in",
                 path: self.network_dir.clone(),
@@ -105,7 +110,7 @@ impl Store {
     ///
     /// `None` if nothing is, and nothing can be: there is no place for a lock.
     pub fn hold_any(&self, of: &Attachment, wait: Duration) -> Result<Option<Held>, StateError> {
-        match self.hold(of, wait, Lock::Create) {
+        match self.hold(of, wait, Lock::Any) {
             // Undoing must not wait for a disk to be writable again.
             Err(StateError::Io { .. }) => self.hold(of, wait, Lock::Open),
             held => held,
@@ -147,17 +152,30 @@ impl Store {
 
     /// What is on record about an attachment that somebody else may be working on.
     pub fn peek(&self, of: &Attachment) -> Option<Record> {
-        last_whole_line(&read(&self.path(of)).ok()?)
+        match self.look(of).ok()??.content {
+            Content::Whole(record) => Some(*record),
+            Content::Empty | Content::Damaged => None,
+        }
     }
 
     /// What is on record, and since when, without holding it; `None` if nothing is.
     pub fn look(&self, of: &Attachment) -> Result<Option<Sight>, StateError> {
         let path = self.path(of);
-        let file = match files::open(&path, Purpose::Read) {
-            Err(error) if cannot_exist(&error) => return Ok(None),
-            file => file.map_err(io_error("open", &path))?,
-        };
-        Sight::of(&file).map(Some).map_err(io_error("read", &path))
+        loop {
+            let file = match files::open(&path, Purpose::Read) {
+                Err(error) if cannot_exist(&error) => return Ok(None),
+                file => file.map_err(io_error("open", &path))?,
+            };
+            let sight = Sight::of(&file).map_err(io_error("read", &path))?;
+            match fs::symlink_metadata(&path) {
+                Ok(now) if Stamp::of(&now) == sight.stamp => return Ok(Some(sight)),
+                Err(error) if !cannot_exist(&error) => {
+                    return Err(io_error("look at", &path)(error));
+                }
+                // It was written or removed meanwhile: what was read may be another one's.
+                _ => {}
+            }
+        }
     }
 
     /// Fails if an ADD could not record what it does.
@@ -167,11 +185,10 @@ impl Store {
             .join(format!(".probe-{}", std::process::id()));
         let written = self
             .create_directories()
-            .and_then(|()| files::open_or_create(&probe))
-            .and_then(|(mut file, _)| file.write_all(b"can an ADD be recorded here?"));
+            .and_then(|()| files::open(&probe, Purpose::KeepOrMake))
+            .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
         let removed = fs::remove_file(&probe);
-        // Fails if it is in use, as it should.
-        let _ = fs::remove_dir(&self.network_dir);
+        files::remove_unused(&self.network_dir);
         written
             .and(removed)
             .map_err(io_error("write to the data directory", &self.data_dir))
@@ -202,7 +219,8 @@ impl Store {
         let deadline = Instant::now() + wait;
         loop {
             let opened = match mode {
-                Lock::Create => files::open_or_create(&path),
+                Lock::New => files::make_or_open(&path),
+                Lock::Any => files::open_or_make(&path),
                 Lock::Open => files::open(&path, Purpose::Look).map(|file| (file, Origin::Found)),
                 Lock::Watch => files::open(&path, Purpose::Read).map(|file| (file, Origin::Found)),
             };
@@ -210,7 +228,7 @@ impl Store {
                 (Ok(opened), _) => opened,
                 (Err(error), Lock::Open | Lock::Watch) if cannot_exist(&error) => return Ok(None),
                 // Nobody was here before, or another call has just removed the empty directory.
-                (Err(error), Lock::Create)
+                (Err(error), Lock::New | Lock::Any)
                     if error.kind() == ErrorKind::NotFound && Instant::now() < deadline =>
                 {
                     self.create_directories()
@@ -218,23 +236,27 @@ impl Store {
                     continue;
                 }
                 // A link, a pipe: nobody but us has any business here.
-                (Err(error), Lock::Create) if files::is_something_else(&path) => {
+                (Err(error), Lock::New | Lock::Any) if files::is_something_else(&path) => {
                     fs::remove_file(&path).map_err(|_| io_error("open", &path)(error))?;
                     continue;
                 }
                 (Err(error), _) => return Err(io_error("open", &path)(error)),
             };
+            let held = |path, file, length| Held {
+                path,
+                file,
+                origin,
+                length,
+                is_begun: Cell::new(false),
+            };
+            if origin == Origin::MadeLocked {
+                return Ok(Some(held(path, file, 0)));
+            }
             match file.try_lock() {
                 Ok(()) => {
                     // Whoever held it before may have removed it.
-                    if let Some(length) = files::length_if_there(&file, &path) {
-                        return Ok(Some(Held {
-                            path,
-                            file,
-                            origin,
-                            length,
-                            is_begun: Cell::new(false),
-                        }));
+                    if let Some(metadata) = files::metadata_if_at(&path, &file) {
+                        return Ok(Some(held(path, file, metadata.len())));
                     }
                 }
                 Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
@@ -296,8 +318,10 @@ pub fn networks(data_dir: &Path) -> Result<Vec<NetworkName>, StateError> {
 
 #[derive(Clone, Copy)]
 enum Lock {
-    /// For programs that we execute as well, and made if need be.
-    Create,
+    /// For programs that we execute as well, and made unless it is there.
+    New,
+    /// For programs that we execute as well, and made if it isn't there.
+    Any,
     /// For programs that we execute as well.
     Open,
     /// For us alone.
@@ -328,7 +352,7 @@ impl Held {
     /// What is on record, if anything.
     pub fn load(&self) -> Result<Option<Record>, StateError> {
         let is_untouched = self.length == 0 && !self.is_begun.get();
-        if is_untouched && self.origin == Origin::Made {
+        if is_untouched && self.origin != Origin::Found {
             return Ok(None);
         }
         let bytes = read(&self.path).map_err(io_error("read", &self.path))?;
@@ -363,15 +387,16 @@ impl Held {
 
     /// Forgets the attachment.
     pub fn remove(self) -> Result<(), StateError> {
-        match fs::remove_file(&self.path) {
+        match files::remove(&self.path, &self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(io_error("remove", &self.path)(error));
             }
             _ => {}
         }
-        if let Some(directory) = self.path.parent() {
-            // Fails if other attachments are in it, as it should.
-            let _ = fs::remove_dir(directory);
+        let directory = self.path.parent().map(Path::to_owned);
+        drop(self);
+        if let Some(directory) = directory {
+            files::remove_unused(&directory);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
 use cni::CniArgs;
@@ -17,7 +17,7 @@ fn cut(path: &Path, length: u64) {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    files::open_or_create(path).map(|(file, _)| file)
+    files::open(path, Purpose::Make)
 }
 
 fn attachment(container: &str, ifname: &str) -> Attachment {
@@ -171,7 +171,10 @@ fn whoever_waits_for_a_removed_lock_starts_afresh() {
         let waiting = scope.spawn(|| store.hold_new(&of, LONG).unwrap());
         held.remove().unwrap();
         let held = waiting.join().unwrap();
-        assert_eq!(files::length_if_there(&held.file, &held.path), Some(0));
+        assert_eq!(
+            files::metadata_if_at(&held.path, &held.file).unwrap().len(),
+            0
+        );
     });
 }
 
@@ -371,4 +374,98 @@ fn networks_are_directories_with_a_networks_name() {
     let names: Vec<_> = names.iter().map(NetworkName::as_str).collect();
     assert_eq!(names, ["b", "net"]);
     assert!(networks(&data.join("file")).is_err());
+}
+
+/// Attachments that look for a spare in the same place, so that one gets what the other has left.
+fn neighbours(store: &Store) -> (Attachment, Attachment) {
+    let first = attachment("a", "eth0");
+    let place = |of: &Attachment| {
+        drop(store.hold_new(of, LONG).unwrap());
+        let inode = fs::metadata(store.path(of)).unwrap().ino();
+        let held = store.hold_any(of, LONG).unwrap().unwrap();
+        held.remove().unwrap();
+        inode
+    };
+    // Without another record, the directory would go with all spares.
+    drop(store.hold_new(&attachment("stays", "eth0"), LONG).unwrap());
+    let inode = place(&first);
+    let second = (0..10_000).find_map(|number| {
+        let of = attachment(&format!("b{number}"), "eth0");
+        (place(&of) == inode).then_some(of)
+    });
+    (first, second.unwrap())
+}
+
+#[test]
+fn whoever_waits_for_a_record_that_became_another_ones_starts_afresh() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let (first, second) = neighbours(&store);
+    let held = store.hold_new(&first, LONG).unwrap();
+    held.save(&record()).unwrap();
+    let inode = held.file.metadata().unwrap().ino();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.hold_any(&first, LONG).unwrap().unwrap());
+        held.remove().unwrap();
+        let other = store.hold_new(&second, LONG).unwrap();
+        other.save(&record()).unwrap();
+        drop(other);
+        let waited = waiting.join().unwrap();
+        assert!(waited.load().unwrap().is_none(), "it is not the other's");
+        waited.remove().unwrap();
+    });
+    let theirs = store.look(&second).unwrap().unwrap();
+    assert!(matches!(theirs.content, Content::Whole(_)));
+    assert!(store.look(&first).unwrap().is_none());
+    assert_eq!(fs::metadata(store.path(&second)).unwrap().ino(), inode);
+}
+
+#[test]
+fn a_spare_is_no_record_to_anybody() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let (first, second) = neighbours(&store);
+    let spares = files(&directory.path().join("data/net"));
+    assert!(spares.iter().any(|name| name.starts_with("new.")));
+    let listed = store.attachments().unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert!(store.peek(&first).is_none());
+    assert!(store.try_hold(&second).unwrap().is_none());
+}
+
+#[test]
+fn a_look_never_takes_one_attachments_record_for_anothers() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let (first, second) = neighbours(&store);
+    let rounds = |of: &Attachment| {
+        for _ in 0..300 {
+            let held = store.hold_new(of, LONG).unwrap();
+            held.save(&Record {
+                args: format!("A={}", of.container),
+                ..record()
+            })
+            .unwrap();
+            held.remove().unwrap();
+        }
+    };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    thread::scope(|scope| {
+        let works = [&first, &second].map(|of| scope.spawn(move || rounds(of)));
+        for of in [&first, &second] {
+            let (store, is_over) = (&store, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(order) {
+                    if let Some(record) = store.peek(of) {
+                        assert_eq!(record.args, format!("A={}", of.container));
+                    }
+                }
+            });
+        }
+        for work in works {
+            work.join().unwrap();
+        }
+        is_over.store(true, order);
+    });
 }
