@@ -89,6 +89,15 @@ impl Ignore {
             .fold(self, |ignored, name| ignored.path(&format!("{dir}/{name}")))
     }
 
+    /// The files that headcni leaves in a network's directory, as in `/var/lib/cni/headcni/net1`,
+    /// for the next record; not the records.
+    #[must_use]
+    pub fn spare_records(self, dir: &str) -> Self {
+        (0..16).fold(self, |ignored, number| {
+            ignored.path(&format!("{dir}/new.{number}"))
+        })
+    }
+
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.links.extend(other.links);
         self.chains.extend(other.chains);

@@ -1,6 +1,9 @@
 //! Settings under `/proc/sys/net`, of the namespace that the thread is in.
 
 use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, write};
@@ -27,18 +30,27 @@ pub fn get(name: &str) -> io::Result<Option<String>> {
 
 /// This boot of the kernel; nothing where the kernel doesn't tell.
 pub fn boot_id() -> Option<String> {
-    read("/proc/sys/kernel/random/boot_id").ok().flatten()
+    static ID: OnceLock<Option<String>> = OnceLock::new();
+    let id = ID.get_or_init(|| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = open("/proc/sys/kernel/random/boot_id", flags, Mode::empty()).ok()?;
+        // It is asked once. Most processes that do end in a moment, and close it then.
+        read_text(&*ManuallyDrop::new(file)).ok()
+    });
+    id.clone()
 }
 
 fn read(path: &str) -> io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     match open(path, flags, Mode::empty()) {
         Err(Errno::NOENT) => Ok(None),
-        file => {
-            let mut bytes = [0; 256];
-            let length = rustix::io::read(file?, &mut bytes)?;
-            let text = String::from_utf8_lossy(&bytes[..length]);
-            Ok(Some(text.trim_end().to_owned()))
-        }
+        file => read_text(&file?).map(Some),
     }
+}
+
+fn read_text(file: &OwnedFd) -> io::Result<String> {
+    let mut bytes = [0; 256];
+    let length = rustix::io::read(file, &mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes[..length]);
+    Ok(text.trim_end().to_owned())
 }

@@ -143,6 +143,7 @@ impl Run<'_> {
                 self.add_targets(&mut targets, members(&record));
             }
         }
+        store.tidy();
         targets.extend(own_ipam(&targets));
         for target in &targets {
             errors.keep(self.execute(Verb::Gc, target, None, None));

@@ -178,6 +178,11 @@ impl Store {
         }
     }
 
+    /// Removes what a killed call may have left where nothing is on record.
+    pub fn tidy(&self) {
+        files::remove_unused(&self.network_dir);
+    }
+
     /// Fails if an ADD could not record what it does.
     pub fn check_writable(&self) -> Result<(), StateError> {
         let probe = self
@@ -188,7 +193,7 @@ impl Store {
             .and_then(|()| files::open(&probe, Purpose::KeepOrMake))
             .and_then(|mut file| file.write_all(b"can an ADD be recorded here?"));
         let removed = fs::remove_file(&probe);
-        files::remove_unused(&self.network_dir);
+        self.tidy();
         written
             .and(removed)
             .map_err(io_error("write to the data directory", &self.data_dir))

@@ -141,7 +141,9 @@ impl Scene {
     /// The plugin's records.
     pub(crate) fn records(&self) -> Vec<String> {
         let listed = self.sh("ls /var/lib/cni/headcni/headcni 2>/dev/null || true");
-        listed.lines().map(str::to_owned).collect()
+        let is_record = |name: &&str| !name.starts_with("new.");
+        let records = listed.lines().filter(is_record);
+        records.map(str::to_owned).collect()
     }
 
     /// The links of pods.

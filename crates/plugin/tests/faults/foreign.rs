@@ -42,10 +42,10 @@ fn gc_ignores_files_that_are_no_records() {
     assert_eq!(outcome.stdout, "");
     assert_eq!(scene.leases(), [""; 0]);
     assert_eq!(
-        scene.files(STATE_DIR).len(),
+        scene.records().len(),
         names.len() + 1,
         "{:?}",
-        scene.files(STATE_DIR)
+        scene.records()
     );
     assert_eq!(scene.node.read(format!("{STATE_DIR}/@")).unwrap(), "@");
     scene.done("DEL", &chain(&[]), &pod);

@@ -4,7 +4,7 @@ use std::fs;
 
 use lab::{Call, Moment, Netns, Syscalls};
 
-use crate::scene::{LEASE_DIR, STATE_DIR, Scene, headcni, succeeded};
+use crate::scene::{LEASE_DIR, Scene, headcni, succeeded};
 
 /// Runs a call of headcni, which must succeed, and returns these of its system calls.
 pub(crate) fn moments(scene: &Scene, call: &Call, which: Syscalls) -> Vec<Moment> {
@@ -40,7 +40,7 @@ impl Traces {
         let mut traces = Self {
             links: names.map(|(name, _)| name.trim().to_owned()).collect(),
             leases,
-            records: scene.files(STATE_DIR),
+            records: scene.records(),
             rules: rules.map(str::to_owned).collect(),
         };
         traces.links.sort();

@@ -51,7 +51,7 @@ impl Scene {
         // The kernel's lock of iptables-legacy, and namespaces, which tests make and delete.
         let last = last.path("/run/xtables.lock").path("/run/netns");
         // The layers that /var, /etc and /opt of the node are made of: seen by their own names.
-        let last = last.path("/run/lab");
+        let last = last.path("/run/lab").spare_records(STATE_DIR);
         self.node.snapshot(DIRS).unwrap().ignoring(last)
     }
 
@@ -122,6 +122,13 @@ impl Scene {
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         let mut names: Vec<_> = entries.map(|entry| name(entry.unwrap())).collect();
         names.sort();
+        names
+    }
+
+    /// The files of records, without those that are kept for the next one.
+    pub(crate) fn records(&self) -> Vec<String> {
+        let mut names = self.files(STATE_DIR);
+        names.retain(|name| !name.starts_with("new."));
         names
     }
 

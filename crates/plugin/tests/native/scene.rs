@@ -108,6 +108,7 @@ impl Scene {
         // The maps of the store are a cache that a crash throws away.
         let last = Ignore::new()
             .host_local(LEASE_DIR)
+            .spare_records(STATE_DIR)
             .path(&format!("{LEASE_DIR}/.headcni/used.10.9.0.0-24"))
             .path(&format!("{LEASE_DIR}/.headcni/used.fd00:9::-108"));
         self.node.snapshot(DIRS).unwrap().ignoring(last)

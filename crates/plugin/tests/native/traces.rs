@@ -62,7 +62,7 @@ impl Traces {
     }
 }
 
-/// All files in a directory, but for what a store keeps for the next lease.
+/// All files in a directory, but for what is kept for the next lease and the next record.
 fn list(dir: &Path, name: &str, lines: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).into_iter().flatten() {
         let path = entry.unwrap().path();
