@@ -35,7 +35,7 @@ pub fn boot_id() -> Option<String> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = open("/proc/sys/kernel/random/boot_id", flags, Mode::empty()).ok()?;
         // It is asked once. Most processes that do end in a moment, and close it then.
-        read_text(&*ManuallyDrop::new(file)).ok()
+        read_text(&ManuallyDrop::new(file)).ok()
     });
     id.clone()
 }

@@ -10,9 +10,9 @@
 //! made there, and in time all places have one.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -25,6 +25,9 @@ pub(super) const PLACES: usize = 16;
 
 const PREFIX: &str = "new.";
 
+/// For its owner's eyes: a configuration may hold secrets.
+const PRIVATE: u32 = 0o600;
+
 /// Makes the file of a record, which is ours alone before anybody can open it. `None` if that can't
 /// be done here; fails with `AlreadyExists` if it is there.
 pub(super) fn make_locked(path: &Path) -> io::Result<Option<File>> {
@@ -35,18 +38,29 @@ pub(super) fn make_locked(path: &Path) -> io::Result<Option<File>> {
             // In use, none of ours, or no room for one more: there may be others.
             Ok(None) | Err(_) => continue,
         };
-        let emptied = match metadata.len() {
-            0 => Ok(()),
-            _ => file.set_len(0),
-        };
-        return match emptied.and_then(|()| rename_to_free_name(&place, path)) {
+        let made = make_blank(&file, &metadata).and_then(|()| rename_to_free_name(&place, path));
+        return match made {
             Ok(()) => Ok(Some(file)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
             // NFS and some others have no such rename.
-            Err(_) => Ok(None),
+            Err(_) => {
+                let _ = fs::remove_file(&place);
+                Ok(None)
+            }
         };
     }
     Ok(None)
+}
+
+/// Makes a spare what a new file would be, which it is as a rule.
+fn make_blank(file: &File, metadata: &Metadata) -> io::Result<()> {
+    if metadata.len() > 0 {
+        file.set_len(0)?;
+    }
+    if metadata.mode() & 0o777 != PRIVATE {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(())
 }
 
 /// Takes its name from a record that we have locked: makes a spare of it, or removes it.
@@ -90,17 +104,13 @@ fn grab(place: &Path, purpose: Purpose) -> io::Result<Option<(File, Metadata)>> 
     if file.try_lock().is_err() {
         return Ok(None);
     }
-    let is_ours = |metadata: &Metadata| {
-        metadata.is_file() && metadata.nlink() == 1 && metadata.mode() & 0o077 == 0
+    let is_ours = |metadata: &Metadata| metadata.is_file() && metadata.nlink() == 1;
+    let Some(metadata) = files::metadata_if_at(place, &file).filter(is_ours) else {
+        // It may be a record by now, and a program that was started meanwhile may have it too.
+        file.unlock()?;
+        return Ok(None);
     };
-    match files::metadata_if_at(place, &file).filter(is_ours) {
-        Some(metadata) => Ok(Some((file, metadata))),
-        None => {
-            // It may be a record by now, and a program that was started meanwhile may have it too.
-            file.unlock()?;
-            Ok(None)
-        }
-    }
+    Ok(Some((file, metadata)))
 }
 
 /// Where a record looks for a spare, and where it leaves one, in this order.

@@ -1,4 +1,5 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::thread;
 
 use rstest::rstest;
@@ -23,8 +24,7 @@ impl Scene {
 
     fn spare(content: &str) -> Self {
         let scene = Self::new();
-        let file = files::open(&scene.place, Purpose::Make).unwrap();
-        io::Write::write_all(&mut &file, content.as_bytes()).unwrap();
+        put(&scene.place, content);
         scene
     }
 
@@ -47,6 +47,11 @@ impl Scene {
     }
 }
 
+fn put(path: &Path, content: &str) {
+    let file = files::open(path, Purpose::Make).unwrap();
+    (&file).write_all(content.as_bytes()).unwrap();
+}
+
 fn inode(path: &Path) -> u64 {
     path.metadata().unwrap().ino()
 }
@@ -55,7 +60,7 @@ fn inode(path: &Path) -> u64 {
 fn a_removed_record_becomes_the_next_one_and_is_empty_private_and_locked() {
     let scene = Scene::new();
     let file = scene.make().unwrap();
-    io::Write::write_all(&mut &file, b"old lines").unwrap();
+    (&file).write_all(b"old lines").unwrap();
     let before = inode(&scene.record);
     retire(&scene.record, &file).unwrap();
     assert_eq!((scene.names().len(), scene.spares()), (1, 1));
@@ -80,9 +85,18 @@ fn lines_that_nobody_came_to_remove_are_gone_before_it_is_a_record() {
 }
 
 #[test]
+fn what_others_could_read_is_private_before_it_is_a_record() {
+    let scene = Scene::spare("");
+    fs::set_permissions(&scene.place, Permissions::from_mode(0o644)).unwrap();
+    let _file = scene.make().unwrap();
+    let mode = scene.record.metadata().unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
 fn a_record_that_is_there_is_left_alone() {
     let scene = Scene::new();
-    fs::write(&scene.record, "lines").unwrap();
+    put(&scene.record, "lines");
     let error = make_locked(&scene.record).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&scene.record).unwrap(), b"lines");
@@ -104,19 +118,15 @@ fn a_spare_that_somebody_has_locked_is_not_waited_for() {
 #[case::dangling_link(|place: &Path, _: &Path| symlink("nowhere", place).unwrap())]
 #[case::second_name(|place: &Path, victim: &Path| fs::hard_link(victim, place).unwrap())]
 #[case::directory(|place: &Path, _: &Path| fs::create_dir(place).unwrap())]
-#[case::readable_by_others(|place: &Path, _: &Path| {
-    fs::write(place, "theirs").unwrap();
-    fs::set_permissions(place, fs::Permissions::from_mode(0o644)).unwrap();
-})]
-fn what_is_none_of_ours_is_neither_written_nor_taken(#[case] put: fn(&Path, &Path)) {
+fn what_is_none_of_ours_is_neither_written_nor_taken(#[case] plant: fn(&Path, &Path)) {
     let scene = Scene::new();
     let victim = scene.dir.path().join("victim");
-    fs::write(&victim, "precious").unwrap();
-    put(&scene.place, &victim);
+    put(&victim, "precious");
+    plant(&scene.place, &victim);
     let there = scene.place.symlink_metadata().unwrap().ino();
 
     let file = scene.make().unwrap();
-    io::Write::write_all(&mut &file, b"lines").unwrap();
+    (&file).write_all(b"lines").unwrap();
     retire(&scene.record, &file).unwrap();
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     assert_eq!(scene.place.symlink_metadata().unwrap().ino(), there);
@@ -146,9 +156,17 @@ fn there_are_never_more_than_so_many() {
 #[test]
 fn a_directory_with_a_record_keeps_its_spares() {
     let scene = Scene::spare("");
-    fs::write(scene.dir.path().join("b@eth0.json"), "lines").unwrap();
+    put(&scene.dir.path().join("b@eth0.json"), "lines");
     remove_unused(scene.dir.path());
     assert_eq!(scene.names().len(), 2);
+}
+
+#[test]
+fn a_name_that_no_file_can_have_leaves_no_spare() {
+    let scene = Scene::new();
+    let long = scene.dir.path().join("x".repeat(300));
+    assert!(make_locked(&long).unwrap().is_none());
+    assert_eq!(scene.names(), [""; 0]);
 }
 
 #[test]
@@ -173,7 +191,7 @@ fn a_crowd_with_few_spares_never_shares_a_file() {
                         continue;
                     };
                     let line = format!("{worker} {round}\n");
-                    io::Write::write_all(&mut &file, line.as_bytes()).unwrap();
+                    (&file).write_all(line.as_bytes()).unwrap();
                     thread::yield_now();
                     assert_eq!(fs::read_to_string(&record).unwrap(), line);
                     retire(&record, &file).unwrap();
