@@ -412,8 +412,17 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    // Another call may have removed it since: then it is looked for, and made, once more.
+    let is_or_was_dir = || match path.symlink_metadata() {
+        Ok(found) => found.is_dir(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
     match builder.create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error)
+            if error.kind() == ErrorKind::AlreadyExists && (path.is_dir() || is_or_was_dir()) =>
+        {
+            Ok(())
+        }
         created => created,
     }
 }
