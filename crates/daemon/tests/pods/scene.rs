@@ -130,7 +130,7 @@ impl Scene {
         let ignored = ours.iter().fold(Ignore::new(), |ignored, name| {
             ignored.path(&format!("{LEASE_DIR}/{name}"))
         });
-        let ignored = ignored.host_local(HOST_LOCAL_DIR);
+        let ignored = ignored.host_local(HOST_LOCAL_DIR).spare_records(STATE_DIR);
         self.node.snapshot(DIRS).unwrap().ignoring(ignored)
     }
 
