@@ -122,6 +122,11 @@ pub(crate) fn records(node: &Node, net: &str) -> Vec<String> {
     names
 }
 
+/// What the plugin keeps for the next record, while there are others.
+pub(crate) fn spare_records(net: &str) -> Ignore {
+    Ignore::new().spare_records(&format!("/var/lib/cni/headcni/{net}"))
+}
+
 /// What the reference plugins keep for the next container.
 pub(crate) fn lasting(net: &str) -> Ignore {
     Ignore::new()
