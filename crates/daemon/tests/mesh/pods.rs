@@ -1,32 +1,78 @@
 //! Pods on different nodes reach each other under their own addresses.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 
-use lab::{Cluster, EchoServer, Family, Grounds, Netns, POD_NETWORKS, Site};
+use lab::{Attached, Cluster, Grounds, Member, Netns, POD_NETWORKS, Site};
+
+use crate::{talk, turn};
 
 #[test]
 fn every_pod_reaches_every_pod_under_its_own_address() {
+    let _turn = turn::take();
     let grounds = Grounds::new(&[Site::Open, Site::Open, Site::BehindNat]).unwrap();
     let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
     let mut cluster = Cluster::new(&grounds).unwrap();
     cluster.start().unwrap();
-    let pods: Vec<_> = cluster
-        .members
+    let members = &cluster.members;
+    let pods: Vec<_> = members
         .iter()
         .map(|member| member.pod("p").unwrap())
         .collect();
-    for to in &pods {
-        for ip in &to.ips {
-            let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
-            let server = EchoServer::start(&to.pod, family, 0).unwrap();
-            let address = SocketAddr::new(*ip, server.port().unwrap());
-            for from in pods.iter().filter(|from| from.ips != to.ips) {
-                let seen = from.pod.call_echo(address, "hello").unwrap();
-                assert!(from.ips.contains(&seen), "{seen} is not {:?}", from.ips);
-            }
-        }
-    }
+    talk::check_all_to_all(&pods);
+    larger_packets_are_refused_on_the_way(&members[0], &pods[0], &pods[2]);
+    nodes_reach_pods_under_addresses_of_their_pods(&members[0], &pods[2]);
+    pods_reach_other_nodes(&cluster, &pods[0], &cluster.members[2]);
     let account = sniffer.end().unwrap();
     account.check_nothing_in_clear().unwrap();
     account.check_no_strays().unwrap();
+}
+
+/// A pod that believes in larger packets is told better by its node, instead of waiting for answers
+/// that never come.
+fn larger_packets_are_refused_on_the_way(
+    member: &Member<'_>,
+    from: &Attached<'_>,
+    to: &Attached<'_>,
+) {
+    let links = member.node.links().unwrap();
+    let link = links.iter().find(|name| name.starts_with("hc")).unwrap();
+    let raise = |link: &str| format!("ip link set {link} mtu 1500");
+    member.sh(&raise(link)).unwrap();
+    from.pod.run(raise("eth0").split(' ')).unwrap();
+    for ip in &to.ips {
+        let said = talk::ping_sized(&from.pod, *ip, 1400).unwrap_err();
+        let said = said.to_lowercase();
+        let is_told = said.contains("frag needed") || said.contains("packet too big");
+        assert!(is_told && said.contains("mtu"), "{said}");
+        // From then on the pod knows.
+        let seen = talk::tcp(&from.pod, &to.pod, *ip).unwrap();
+        assert!(from.ips.contains(&seen), "{seen}");
+    }
+}
+
+/// What runs in a node's own network calls pods from the gateway's address, which is one of the
+/// node's pod network: answers find their way, and policies know it.
+fn nodes_reach_pods_under_addresses_of_their_pods(member: &Member<'_>, to: &Attached<'_>) {
+    for ip in &to.ips {
+        let seen = talk::tcp(member.node, &to.pod, *ip).unwrap();
+        let number = member.number;
+        let gateway: IpAddr = match ip {
+            IpAddr::V4(_) => format!("10.244.{number}.1"),
+            IpAddr::V6(_) => format!("fd00:10:244:{number}::1"),
+        }
+        .parse()
+        .unwrap();
+        assert_eq!(seen, gateway);
+    }
+}
+
+fn pods_reach_other_nodes(cluster: &Cluster<'_>, from: &Attached<'_>, to: &Member<'_>) {
+    let node = cluster.headscale.node_named(to.node.name()).unwrap();
+    let addresses = node["ip_addresses"].as_array().unwrap();
+    assert_eq!(addresses.len(), 2, "{node}");
+    for address in addresses {
+        let ip: IpAddr = address.as_str().unwrap().parse().unwrap();
+        let seen = talk::tcp(&from.pod, to.node, ip).unwrap();
+        assert!(from.ips.contains(&seen), "{ip} saw {seen}");
+    }
 }

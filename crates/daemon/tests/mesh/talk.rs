@@ -1,0 +1,83 @@
+//! Ways to talk from one namespace to another, and what is checked on them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use lab::{Attached, EchoServer, Family, JOINED, Netns, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What the mesh carries, and all that is in front of a ping's own bytes.
+const MTU: usize = 1280;
+
+pub(crate) fn family(ip: IpAddr) -> Family {
+    if ip.is_ipv4() { Family::V4 } else { Family::V6 }
+}
+
+/// Calls an address over TCP; the address that it was called from.
+pub(crate) fn tcp(from: &impl Netns, to: &impl Netns, ip: IpAddr) -> anyhow::Result<IpAddr> {
+    let server = EchoServer::start(to, family(ip), 0)?;
+    from.call_echo(SocketAddr::new(ip, server.port()?), "hello")
+}
+
+/// Asks an address over UDP; the address that it was asked from.
+pub(crate) fn udp(from: &impl Netns, to: &impl Netns, ip: IpAddr) -> anyhow::Result<IpAddr> {
+    let any: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let open = |ip: IpAddr| {
+        let socket = UdpSocket::bind((ip, 0))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    let (server, client) = (to.enter(|| open(ip))??, from.enter(|| open(any))??);
+    let (address, mut buffer) = (server.local_addr()?, [0; 64]);
+    client.send_to(b"ask", address)?;
+    let (length, seen) = server.recv_from(&mut buffer)?;
+    anyhow::ensure!(&buffer[..length] == b"ask", "something else was asked");
+    server.send_to(b"answer", seen)?;
+    let (length, answered) = client.recv_from(&mut buffer)?;
+    anyhow::ensure!(
+        &buffer[..length] == b"answer" && answered == address,
+        "{answered} said something else"
+    );
+    Ok(seen.ip())
+}
+
+/// Pings with packets of so many bytes, which nobody may cut in pieces; what ping says if they don't
+/// get through.
+pub(crate) fn ping_sized(from: &impl Netns, ip: IpAddr, bytes: usize) -> Result<(), String> {
+    let heads = if ip.is_ipv4() { 28 } else { 48 };
+    let (size, ip) = ((bytes - heads).to_string(), ip.to_string());
+    let line = ["ping", "-n", "-c", "2", "-i", "0.2", "-W", "3", "-M", "do"];
+    let line = line.into_iter().chain(["-s", &size, &ip]);
+    let output = from.attempt(line).unwrap();
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(output.stdout + &output.stderr)
+}
+
+/// Every pod reaches every other: over TCP, UDP and ICMP, by each family, with packets as large as the
+/// mesh carries; and everybody sees the pods' own addresses.
+pub(crate) fn check_all_to_all(pods: &[Attached<'_>]) {
+    for to in pods {
+        for from in pods.iter().filter(|from| from.ips != to.ips) {
+            for ip in &to.ips {
+                check_pair(from, to, *ip);
+            }
+        }
+    }
+}
+
+fn check_pair(from: &Attached<'_>, to: &Attached<'_>, ip: IpAddr) {
+    let pair = format!("{:?} to {ip}", from.ips);
+    let seen = tcp(&from.pod, &to.pod, ip).unwrap_or_else(|error| panic!("{pair}: {error:#}"));
+    assert!(from.ips.contains(&seen), "{pair}: seen as {seen}");
+    // A datagram may be lost, and is not sent again by anybody else.
+    let seen = eventually(JOINED, &pair, || udp(&from.pod, &to.pod, ip).ok()).unwrap();
+    assert!(from.ips.contains(&seen), "{pair}: seen as {seen}");
+    ping_sized(&from.pod, ip, MTU).unwrap_or_else(|said| panic!("{pair}: {said}"));
+    let said = ping_sized(&from.pod, ip, MTU + 1).unwrap_err();
+    assert!(said.to_lowercase().contains("mtu"), "{pair}: {said}");
+}
