@@ -10,7 +10,7 @@ use tailnet::localapi::{AuthKey, LocalApi, Prefs, Start, Status};
 
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
-use super::plan::{self, Own, Seen, ServerView, Step, Wanted, plan};
+use super::plan::{self, Login, Own, Seen, ServerView, Step, Wanted, plan};
 use super::server::Server;
 use super::{View, Way, member};
 use crate::causes::with_causes;
@@ -107,7 +107,7 @@ impl Session {
         }
         let wanted = self.wanted(situation);
         let seen = self.seen(&status, &prefs, &wanted, settings);
-        self.remember(&wanted, &prefs)?;
+        self.remember(&wanted, &prefs, seen.login)?;
         let steps = plan(&wanted, &seen);
         let has_changed = !steps.is_empty();
         for step in steps {
@@ -163,8 +163,12 @@ impl Session {
     }
 
     /// Notes what is about to be changed: whoever undoes it later has to know.
-    fn remember(&mut self, wanted: &Wanted, prefs: &Prefs) -> Result<(), String> {
+    fn remember(&mut self, wanted: &Wanted, prefs: &Prefs, login: Login) -> Result<(), String> {
         let is_hosts = self.way == Way::Hosts;
+        // Whoever is logged out has nothing set, and nothing of it is changed.
+        if is_hosts && matches!(login, Login::Needed | Login::Awaited) {
+            return Ok(());
+        }
         let outcome = self.kept.change(|memory| {
             if is_hosts && memory.host.is_none() {
                 memory.host = Some(HostPrefs {
@@ -174,7 +178,9 @@ impl Session {
                 });
             }
             for route in &wanted.routes {
-                if !memory.routes.contains(route) {
+                // What a host advertised before us stays its own.
+                let is_theirs = is_hosts && prefs.advertise_routes.contains(route);
+                if !memory.routes.contains(route) && !is_theirs {
                     memory.routes.push(*route);
                 }
             }
