@@ -13,6 +13,7 @@ pub mod memory;
 mod ours;
 pub mod plan;
 pub mod remotes;
+mod remove;
 mod server;
 mod session;
 pub mod verdict;
@@ -22,6 +23,7 @@ mod way;
 use crate::conditions::{Condition, Conditions};
 
 pub use keep::{Ends, MOST_OUTSIDE, keep};
+pub use remove::remove;
 pub use view::{MeshLink, View};
 pub use way::Way;
 

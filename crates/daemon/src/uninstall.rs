@@ -1,7 +1,8 @@
 //! Takes everything away that headcni has made on this node, and puts back what it set aside.
 //!
-//! First the CNI configuration, so that no pod starts any more; then the pods' networks; then what
-//! they shared; then our own files. What can't be done is told in the end, and all the rest is done.
+//! First the CNI configuration, so that no pod starts any more; then the pods' networks; then this
+//! node's place in the mesh; then what pods shared; then our own files. What can't be done is told in
+//! the end, and all the rest is done.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,6 +15,7 @@ use crate::causes::with_causes;
 use crate::cniconf::{self, Dirs};
 use crate::config::{self, Config, Sources};
 use crate::instance::Instance;
+use crate::mesh;
 use crate::network::{self, PodLinks};
 use crate::pods;
 
@@ -48,6 +50,9 @@ pub fn run(sources: &Sources, tell: &mut dyn FnMut(String)) -> Result<()> {
         }
         Err(error) => errors.push(error.to_string()),
     }
+    // Packets that find no way out meanwhile are stopped by what is taken away next.
+    let state_dir = Path::new(paths::DAEMON_STATE_DIR);
+    errors.extend(mesh::remove(&config, state_dir, tell));
     match network::remove(&network::Place::default(), PodLinks::Delete) {
         Ok(()) => tell("took the shared network away".to_owned()),
         Err(error) => errors.push(with_causes(&error)),

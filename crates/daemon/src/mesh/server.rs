@@ -220,6 +220,15 @@ impl Server {
         }
     }
 
+    /// All of its list, for whoever can't say which of them it is.
+    pub(super) fn everybody(&self, hostname: &str) -> Vec<OtherNode> {
+        let Known::Nodes(nodes) = &self.known else {
+            return Vec::new();
+        };
+        let nodes = nodes.iter();
+        nodes.map(|node| self.other(node, hostname)).collect()
+    }
+
     fn other(&self, node: &Node, hostname: &str) -> OtherNode {
         let mut routes: Vec<IpNet> = [node.available.as_slice(), &node.approved].concat();
         routes.sort();

@@ -1,5 +1,11 @@
 //! The whole of it: real daemons, a real tailscaled each, a real Headscale, and pods on different nodes.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "these are tests, and clippy takes only the functions marked so for tests"
+)]
+
+mod hosts;
 mod pods;
 mod talk;
 mod turn;

@@ -1,0 +1,287 @@
+//! Takes this node out of the mesh for good: the host's tailscaled gets back what it had, ours ends
+//! and is forgotten, here and at the server.
+//!
+//! All of it is tried, whatever fails. A server that does not answer is no reason to stay: what is
+//! left there is told. Nor does it take long: every step has its time.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tailnet::localapi::{LocalApi, Prefs, PrefsEdit, Status};
+use tailnet::tailscaled::Supervisor;
+use tokio::time::timeout;
+
+use super::memory::{HostPrefs, Kept, Memory};
+use super::ours;
+use super::plan::{OtherNode, OwnNode, ServerView};
+use super::server::Server;
+use crate::causes::with_causes;
+use crate::config::{Config, Secrets};
+use crate::metrics::Metrics;
+use crate::node_name;
+
+/// For an answer of a tailscaled.
+const ANSWER: Duration = Duration::from_secs(3);
+/// For all that the server is asked, or a tailscaled has to ask it.
+const SERVER: Duration = Duration::from_secs(7);
+/// What tailscaled makes in the directory that is its own.
+const STATE_FILE: &str = "tailscaled.state";
+
+/// Does it, and tells line by line what was done and what is left elsewhere. What is returned could
+/// not be done, and is still on record in `state_dir` for another try.
+pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -> Vec<String> {
+    let kept = Kept::load(state_dir);
+    let has_own = config.tailscale.state_dir.join(STATE_FILE).exists();
+    if !has_own && kept.memory().host.is_none() {
+        return Vec::new();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return vec![format!("leave the mesh: {error}")],
+    };
+    let mut errors = Vec::new();
+    let mut leaving = Leaving {
+        config,
+        memory: kept.memory().clone(),
+        tell,
+    };
+    runtime.block_on(async {
+        if let Some(before) = leaving.memory.host {
+            errors.extend(leaving.give_back(before).await.err());
+        }
+        if has_own {
+            errors.extend(leaving.end_own().await.err());
+        }
+    });
+    // Whoever is asked again must not give back what somebody has changed since.
+    if errors.is_empty() {
+        let outcome = kept.erase();
+        errors.extend(
+            outcome
+                .err()
+                .map(|error| format!("forget the mesh: {error}")),
+        );
+    }
+    errors
+}
+
+struct Leaving<'a> {
+    config: &'a Config,
+    memory: Memory,
+    tell: &'a mut dyn FnMut(String),
+}
+
+impl Leaving<'_> {
+    fn tell(&mut self, line: impl Into<String>) {
+        (self.tell)(line.into());
+    }
+
+    /// The host's tailscaled is as it was.
+    async fn give_back(&mut self, before: HostPrefs) -> Result<(), String> {
+        let tailscaled = LocalApi::new(&self.config.tailscale.socket).within(ANSWER);
+        let prefs = match tailscaled.prefs().await {
+            Ok(prefs) => prefs,
+            Err(error) if error.is_absence() => {
+                self.tell(format!(
+                    "the host's tailscaled does not run, and is left as it is: it may advertise {}",
+                    list(&self.memory.routes)
+                ));
+                return Ok(());
+            }
+            Err(error) => return Err(with_causes(&error)),
+        };
+        let edit = given_back(&prefs, &self.memory.routes, before);
+        if !edit.is_empty() {
+            let outcome = tailscaled.edit_prefs(&edit).await;
+            outcome.map_err(|error| with_causes(&error))?;
+        }
+        self.tell("gave the host's tailscaled back what it had");
+        let Ok(status) = tailscaled.status().await else {
+            return Ok(());
+        };
+        let left = self.disapprove(&status).await.err();
+        if let Some(why) = left {
+            self.tell(format!(
+                "left at the server: {} may still be approved for {}: {why}",
+                list(&self.memory.routes),
+                status.this.host_name
+            ));
+        }
+        Ok(())
+    }
+
+    async fn disapprove(&mut self, status: &Status) -> Result<(), String> {
+        let Some(mut server) = self.server()? else {
+            return Ok(());
+        };
+        let routes = self.memory.routes.clone();
+        let work = async {
+            let Some(own) = listed(&mut server, status).await? else {
+                return Ok(false);
+            };
+            let theirs = without(&own.approved, &routes);
+            if theirs.len() == own.approved.len() {
+                return Ok(false);
+            }
+            server.approve(own.id, &theirs).await?;
+            Ok(true)
+        };
+        if in_time(work).await? {
+            self.tell(format!("{} are approved no more", list(&routes)));
+        }
+        Ok(())
+    }
+
+    /// Ours is no member any more, ends, and leaves nothing here.
+    async fn end_own(&mut self) -> Result<(), String> {
+        let tailscaled = LocalApi::new(ours::socket()).within(ANSWER);
+        let status = tailscaled.status().await.ok();
+        if status.is_some() {
+            // From now on nobody sends packets here, even if the server can't be asked.
+            let edit = PrefsEdit {
+                advertise_routes: Some(Vec::new()),
+                ..PrefsEdit::default()
+            };
+            if let Err(error) = tailscaled.edit_prefs(&edit).await {
+                self.tell(format!("not withdrawn: {}", with_causes(&error)));
+            }
+        }
+        let left = self.leave_server(&tailscaled, status.as_ref()).await.err();
+        if let Some(why) = left {
+            self.tell(format!(
+                "left at the server: this node is still in its list ({why}): delete it there \
+                 (headscale nodes delete)"
+            ));
+        }
+        let outcome = Supervisor::new(ours::settings(self.config)).stop().await;
+        outcome.map_err(|error| with_causes(&error))?;
+        let dir = &self.config.tailscale.state_dir;
+        match fs::remove_dir_all(dir) {
+            Err(error) if !is_gone_or_mounted(&error) => {
+                return Err(format!("remove {}: {error}", dir.display()));
+            }
+            _ => self.tell("stopped tailscaled, and removed its keys"),
+        }
+        Ok(())
+    }
+
+    /// Deletes our node at the server. Whoever may not do that logs out at least.
+    async fn leave_server(
+        &mut self,
+        tailscaled: &LocalApi,
+        status: Option<&Status>,
+    ) -> Result<(), String> {
+        let server = self.server()?.filter(Server::has_key);
+        let Some(mut server) = server else {
+            if status.is_some() {
+                in_time(async {
+                    let outcome = tailscaled.logout().await;
+                    outcome.map_err(|error| with_causes(&error))
+                })
+                .await?;
+                self.tell("logged out of the mesh");
+            }
+            return Err("there is no API key to delete it with".to_owned());
+        };
+        let routes = self.memory.routes.clone();
+        let hostname = self.hostname();
+        let work = async {
+            let ids: Vec<u64> = if let Some(status) = status {
+                let own = listed(&mut server, status).await?;
+                own.map(|own| own.id).into_iter().collect()
+            } else {
+                look(&mut server).await?;
+                former(&server.everybody(&hostname), &routes)
+            };
+            for id in &ids {
+                server.delete(*id).await?;
+            }
+            Ok(ids.len())
+        };
+        if in_time(work).await? > 0 {
+            self.tell("deleted this node at the server");
+        }
+        Ok(())
+    }
+
+    fn server(&self) -> Result<Option<Server>, String> {
+        let secrets = Secrets::current(&self.config.headscale);
+        let metrics = Arc::new(Metrics::new());
+        Server::new(self.config, &secrets, &metrics).map_err(|error| error.to_string())
+    }
+
+    fn hostname(&self) -> String {
+        let said = self.config.tailscale.hostname.clone();
+        let name = || {
+            let variable = env::var_os(node_name::VARIABLE);
+            node_name::find(None, variable.as_deref()).ok()
+        };
+        said.or_else(|| name().map(|name| name.to_string()))
+            .unwrap_or_default()
+    }
+}
+
+/// This node in the server's list.
+async fn listed(server: &mut Server, status: &Status) -> Result<Option<OwnNode>, String> {
+    look(server).await?;
+    match server.view(status, &status.this.host_name) {
+        ServerView::Listed { own, .. } => Ok(own),
+        ServerView::Unknown => Ok(None),
+    }
+}
+
+async fn look(server: &mut Server) -> Result<(), String> {
+    server.look(false).await;
+    match server.problem() {
+        Some(problem) => Err(problem.to_owned()),
+        None => Ok(()),
+    }
+}
+
+/// Nodes that were this one, by their name, and have its networks.
+fn former(others: &[OtherNode], routes: &[IpNet]) -> Vec<u64> {
+    let has_ours = |other: &&OtherNode| other.routes.iter().any(|route| routes.contains(route));
+    let former = others.iter().filter(|other| other.is_former_self);
+    former.filter(has_ours).map(|other| other.id).collect()
+}
+
+/// What the host's tailscaled has to be told to be as it was.
+fn given_back(prefs: &Prefs, ours: &[IpNet], before: HostPrefs) -> PrefsEdit {
+    let theirs = without(&prefs.advertise_routes, ours);
+    let is_other = |now: bool, before: bool| (now != before).then_some(before);
+    PrefsEdit {
+        advertise_routes: (theirs != prefs.advertise_routes).then_some(theirs),
+        route_all: is_other(prefs.route_all, before.accepts_routes),
+        no_snat: is_other(prefs.no_snat, before.keeps_source),
+        no_stateful_filtering: (prefs.no_stateful_filtering != before.passes_stateless)
+            .then_some(before.passes_stateless),
+        ..PrefsEdit::default()
+    }
+}
+
+fn without(all: &[IpNet], some: &[IpNet]) -> Vec<IpNet> {
+    let others = all.iter().filter(|route| !some.contains(route));
+    others.copied().collect()
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let outcome = timeout(SERVER, work).await;
+    outcome.unwrap_or_else(|_| Err(format!("there was no answer within {SERVER:?}")))
+}
+
+fn is_gone_or_mounted(error: &io::Error) -> bool {
+    [io::ErrorKind::NotFound, io::ErrorKind::ResourceBusy].contains(&error.kind())
+}
+
+fn list(networks: &[IpNet]) -> String {
+    let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
+    texts.join(" and ")
+}

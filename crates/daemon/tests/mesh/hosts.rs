@@ -1,0 +1,133 @@
+//! Nodes whose own tailscaled makes them members: we add to it, and take only that away again.
+
+use std::time::{Duration, Instant};
+
+use lab::{Cluster, Grounds, JOINED, Join, Member, Site, TAG, TAILSCALED_SOCKET, Tailscaled};
+use serde_json::Value;
+
+use crate::{talk, turn};
+
+/// What a person advertised before us.
+const FOREIGN: &str = "192.168.77.0/24";
+/// All that we change of a host's tailscaled.
+const OURS: [&str; 4] = [
+    "AdvertiseRoutes",
+    "RouteAll",
+    "NoSNAT",
+    "NoStatefulFiltering",
+];
+
+#[test]
+fn a_host_keeps_what_it_had_beside_what_we_add() {
+    let _turn = turn::take();
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
+    let config = in_host_mode(&cluster.members[0], &cluster.headscale.url());
+    cluster.members[0].configure(&config).unwrap();
+    logged_out_is_told(&mut cluster.members[0]);
+    let before = join(&cluster, &hosts);
+
+    cluster.start().unwrap();
+    let members = cluster.members.iter();
+    let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
+    talk::check_all_to_all(&pods);
+    only_ours_is_added(&cluster, &before, &prefs(&hosts));
+
+    cluster.members[0].stop_daemon().unwrap();
+    let told = uninstall(&cluster.members[0]);
+    assert_eq!(prefs(&hosts), before, "{told}");
+    let node = cluster.headscale.node_named("node-1").unwrap();
+    assert_eq!(texts(&node["approved_routes"]), [FOREIGN], "{told}");
+}
+
+fn in_host_mode(member: &Member<'_>, url: &str) -> String {
+    let config = member.config(url);
+    format!("{config}  mode: host\n  socket: {TAILSCALED_SOCKET}\n")
+}
+
+fn logged_out_is_told(member: &mut Member<'_>) {
+    member.launch().unwrap();
+    let said = member.await_condition("MeshJoined", false, JOINED).unwrap();
+    assert!(said.contains("tailscale up"), "no remedy: {said}");
+    member.stop_daemon().unwrap();
+}
+
+/// Joins as a person would who likes some of it otherwise than we do.
+fn join(cluster: &Cluster<'_>, hosts: &Tailscaled<'_>) -> Value {
+    let join = Join {
+        url: &cluster.headscale.url(),
+        key: &cluster.headscale.preauth_key(TAG).unwrap(),
+        advertise: &[FOREIGN],
+    };
+    hosts.join(&join).unwrap();
+    hosts.cli(["set", "--snat-subnet-routes=true"]).unwrap();
+    cluster.headscale.approve("node-1", &[FOREIGN]).unwrap();
+    prefs(hosts)
+}
+
+fn only_ours_is_added(cluster: &Cluster<'_>, before: &Value, now: &Value) {
+    for (name, value) in before.as_object().unwrap() {
+        let is_ours = OURS.contains(&name.as_str());
+        assert!(is_ours || *value == now[name], "{name} was changed: {now}");
+    }
+    let all = ["10.244.1.0/24", FOREIGN, "fd00:10:244:1::/64"];
+    assert_eq!(texts(&now["AdvertiseRoutes"]), all);
+    let node = cluster.headscale.node_named("node-1").unwrap();
+    assert_eq!(texts(&node["approved_routes"]), all);
+}
+
+fn prefs(tailscaled: &Tailscaled<'_>) -> Value {
+    let text = tailscaled.cli(["debug", "prefs"]).unwrap();
+    let mut prefs: Value = serde_json::from_str(&text).unwrap();
+    // Keys, which are not for a test's words.
+    prefs.as_object_mut().unwrap().remove("Config");
+    prefs
+}
+
+/// A list of texts, in order.
+fn texts(list: &Value) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten();
+    let mut texts: Vec<_> = texts
+        .filter_map(|it| Some(it.as_str()?.to_owned()))
+        .collect();
+    texts.sort();
+    texts
+}
+
+#[test]
+fn our_own_leaves_nothing_even_if_the_server_is_dead() {
+    let _turn = turn::take();
+    let grounds = Grounds::new(&[Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    cluster.start().unwrap();
+    leaves_nothing(&mut cluster.members[0]);
+    let nodes = cluster.headscale.nodes().unwrap();
+    assert!(nodes.is_empty(), "{nodes:?}");
+
+    // Whoever left can come back.
+    cluster.start().unwrap();
+    cluster.headscale.kill().unwrap();
+    let told = leaves_nothing(&mut cluster.members[0]);
+    assert!(told.contains("headscale nodes delete"), "{told}");
+}
+
+fn leaves_nothing(member: &mut Member<'_>) -> String {
+    member.stop_daemon().unwrap();
+    let told = uninstall(member);
+    assert!(member.tailscaled_pid().is_err(), "it runs on: {told}");
+    let left = member.sh("ls -d /var/lib/headcni /run/headcni 2>/dev/null || true");
+    assert_eq!(left.unwrap(), "", "{told}");
+    let links = member.sh("ip link show headcni01 2>/dev/null || true");
+    assert_eq!(links.unwrap(), "", "{told}");
+    told
+}
+
+fn uninstall(member: &Member<'_>) -> String {
+    let began = Instant::now();
+    let done = member.command(&["uninstall"]).unwrap();
+    assert!(done.status.success(), "{done:?}\n{}", member.told());
+    // On a calm machine it takes two or three.
+    assert!(began.elapsed() < Duration::from_secs(20), "{done:?}");
+    done.stdout
+}
