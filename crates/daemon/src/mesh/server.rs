@@ -36,7 +36,7 @@ const LOOK_AT_KEYS: Duration = Duration::from_hours(1);
 /// The mesh's server, as far as it can be asked.
 pub(super) struct Server {
     client: Client,
-    key_prefix: Option<String>,
+    key: Option<Secret>,
     user: Option<String>,
     tags: Vec<String>,
     known: Known,
@@ -72,12 +72,10 @@ impl Server {
         let Some(url) = &config.headscale.url else {
             return Ok(None);
         };
-        let key = secrets.api_key.as_ref();
-        let key = key.map(|found| Secret::new(found.secret.expose()));
-        let key_prefix = key.as_ref().and_then(ApiKey::prefix_of).map(str::to_owned);
+        let key = api_key(secrets);
         let settings = Settings {
             url: url.clone(),
-            api_key: key,
+            api_key: key.clone(),
             ca_file: config.headscale.ca_file.clone(),
             timeout: LIMIT,
             proxies: Proxies::of_environment(),
@@ -101,7 +99,7 @@ impl Server {
         });
         Ok(Some(Self {
             client,
-            key_prefix,
+            key,
             user: config.headscale.user.clone(),
             tags: config.tailscale.tags.clone(),
             known: Known::Nothing,
@@ -110,6 +108,25 @@ impl Server {
             keys_asked: None,
             key_expires: None,
         }))
+    }
+
+    /// Goes on with another key if there is one: keys are replaced while the daemon runs. One that is
+    /// gone is being replaced, and stays good until then.
+    pub(super) fn take_key(&mut self, secrets: &Secrets) {
+        let Some(key) = api_key(secrets).filter(|key| self.key.as_ref() != Some(key)) else {
+            return;
+        };
+        match self.client.with_api_key(&key) {
+            Ok(client) => {
+                tracing::info!("the server is asked with another API key");
+                (self.client, self.key) = (client, Some(key));
+                (self.asked, self.keys_asked, self.key_expires) = (None, None, None);
+                self.failures = 0;
+            }
+            Err(error) => {
+                tracing::warn!(error = with_causes(&error), "the new API key can't be used");
+            }
+        }
     }
 
     /// The list has to be read again: something was changed.
@@ -161,8 +178,9 @@ impl Server {
             .is_none_or(|asked| asked.elapsed() > LOOK_AT_KEYS)
         {
             // Older keys may not list keys: that is no reason to do without the nodes.
-            if let (Ok(keys), Some(prefix)) = (self.client.api_keys().await, &self.key_prefix) {
-                let ours = keys.iter().find(|key| key.prefix == *prefix);
+            let prefix = self.key.as_ref().and_then(ApiKey::prefix_of);
+            if let (Ok(keys), Some(prefix)) = (self.client.api_keys().await, prefix) {
+                let ours = keys.iter().find(|key| key.prefix == prefix);
                 self.key_expires = ours.and_then(|key| key.expiration);
             }
             self.keys_asked = Some(Instant::now());
@@ -286,6 +304,11 @@ impl Server {
             _ => Ok(()),
         }
     }
+}
+
+fn api_key(secrets: &Secrets) -> Option<Secret> {
+    let found = secrets.api_key.as_ref()?;
+    Some(Secret::new(found.secret.expose()))
 }
 
 fn shares_address(node: &Node, status: &Status) -> bool {

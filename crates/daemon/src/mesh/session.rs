@@ -103,6 +103,9 @@ impl Session {
         let mut status = self.tailscaled.status().await.map_err(said)?;
         let mut prefs = self.tailscaled.prefs().await.map_err(said)?;
         if let Some(server) = &mut self.server {
+            if let Some(secrets) = current(&settings.config).await {
+                server.take_key(&secrets);
+            }
             server.look(self.is_settled).await;
         }
         let wanted = self.wanted(situation);
@@ -254,10 +257,8 @@ impl Session {
 
     /// A key for one login: made for it if that can be done, else the one that was given.
     async fn key(&mut self, config: &Config) -> Result<AuthKey, String> {
-        // Keys are replaced while the daemon runs.
-        let headscale = config.headscale.clone();
-        let secrets = tokio::task::spawn_blocking(move || Secrets::current(&headscale)).await;
-        let given = secrets.ok().and_then(|secrets| secrets.pre_auth_key);
+        let given = current(config).await;
+        let given = given.and_then(|secrets| secrets.pre_auth_key);
         let made = match &self.server {
             Some(server) if server.has_key() => server.make_key().await,
             _ => Err("there is no API key to make one with (headscale.apiKeyFile)".to_owned()),
@@ -271,6 +272,14 @@ impl Session {
             )),
         }
     }
+}
+
+/// What keys there are now: they are replaced while the daemon runs.
+async fn current(config: &Config) -> Option<Secrets> {
+    let headscale = config.headscale.clone();
+    let read = tokio::task::spawn_blocking(move || Secrets::current(&headscale));
+    // It fails only if the process ends.
+    read.await.ok()
 }
 
 /// This node's name in the mesh.
