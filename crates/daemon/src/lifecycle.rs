@@ -205,6 +205,8 @@ impl<'a> Daemon<'a> {
         tell_of_loading(&loaded, &self.parts.reports.conditions);
         if loaded.config == *before {
             tracing::info!("the configuration was loaded and is the same");
+            // Files that it names may have changed: everybody looks again.
+            self.parts.settings.send_modify(|_| ());
             return;
         }
         tracing::info!("the configuration was loaded and has changed");
