@@ -30,6 +30,8 @@ pub struct Memory {
     pub link: Option<MeshLink>,
     /// The networks of other nodes, likewise.
     pub remotes: Vec<IpNet>,
+    /// Addresses of this node's pods that are in none of its networks, likewise.
+    pub outside: Vec<IpNet>,
     /// How the host's tailscaled was before us.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostPrefs>,
@@ -41,6 +43,7 @@ impl Memory {
         View {
             link: self.link.clone(),
             remotes: self.remotes.clone(),
+            outside: self.outside.clone(),
             has_served: self.has_served,
         }
     }

@@ -183,7 +183,9 @@ pub(super) fn is_our_rule(rule: &DestinationRule) -> bool {
 }
 
 fn plan_rules(desired: &Desired, observed: &Observed, actions: &mut Vec<Action>) {
-    let mut wanted: Vec<DestinationRule> = desired.local.iter().map(|local| rule(*local)).collect();
+    let outside = desired.mesh.iter().flat_map(|mesh| &mesh.outside);
+    let local = desired.local.iter().chain(outside);
+    let mut wanted: Vec<DestinationRule> = local.map(|local| rule(*local)).collect();
     wanted.extend(mesh::rules(desired));
     let missing = wanted.iter().filter(|rule| !observed.rules.contains(rule));
     actions.extend(missing.map(|rule| Action::AddRule(*rule)));

@@ -90,6 +90,9 @@ impl Session {
         }
         let outcome = self.kept.change(|memory| {
             memory.has_served |= is_first;
+            let outside = wanted.routes.iter().filter(|route| !local.contains(route));
+            memory.outside = outside.copied().collect();
+            memory.routes.retain(|route| !is_over(route, wanted, seen));
             if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
                 memory.link = Some(link);
             }
@@ -195,6 +198,16 @@ impl Session {
                 .await;
         }
     }
+}
+
+/// Whether a network that was ours is not ours any more, and is nowhere to be taken away.
+fn is_over(route: &IpNet, wanted: &Wanted, seen: &Seen) -> bool {
+    let is_left = match &seen.server {
+        ServerView::Listed { own: Some(own), .. } => own.approved.contains(route),
+        ServerView::Listed { own: None, .. } => false,
+        ServerView::Unknown => true,
+    };
+    !is_left && !wanted.routes.contains(route) && !seen.prefs.advertised.contains(route)
 }
 
 fn apart(

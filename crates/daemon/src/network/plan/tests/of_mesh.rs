@@ -190,6 +190,18 @@ fn routes_of_others_in_the_same_table_stay() {
 }
 
 #[test]
+fn addresses_of_pods_outside_the_nodes_networks_do_not_lead_away() {
+    let outside = networks("10.244.200.9/32");
+    let mesh = Mesh {
+        outside: outside.clone(),
+        ..mesh()
+    };
+    let actions = plan(&with(&mesh), &before(), &memory());
+    let added = Action::AddRule(super::super::rule(outside[0]));
+    assert!(actions.contains(&added), "{actions:?}");
+}
+
+#[test]
 fn where_tailscaled_is_in_a_namespace_of_its_own_routes_go_by_a_gateway() {
     let mesh = Mesh {
         via_ipv4: Some("169.254.7.2".parse().unwrap()),
