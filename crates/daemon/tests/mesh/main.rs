@@ -5,6 +5,7 @@
     reason = "these are tests, and clippy takes only the functions marked so for tests"
 )]
 
+mod conditions;
 mod hosts;
 mod pods;
 mod talk;

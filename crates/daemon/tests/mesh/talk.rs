@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use lab::{Attached, EchoServer, Family, JOINED, Netns, eventually};
+use lab::{Attached, EchoServer, Family, JOINED, Netns, Pod, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What the mesh carries, and all that is in front of a ping's own bytes.
@@ -64,20 +64,21 @@ pub(crate) fn check_all_to_all(pods: &[Attached<'_>]) {
     for to in pods {
         for from in pods.iter().filter(|from| from.ips != to.ips) {
             for ip in &to.ips {
-                check_pair(from, to, *ip);
+                check_pair((&from.pod, &from.ips), &to.pod, *ip);
             }
         }
     }
 }
 
-fn check_pair(from: &Attached<'_>, to: &Attached<'_>, ip: IpAddr) {
-    let pair = format!("{:?} to {ip}", from.ips);
-    let seen = tcp(&from.pod, &to.pod, ip).unwrap_or_else(|error| panic!("{pair}: {error:#}"));
-    assert!(from.ips.contains(&seen), "{pair}: seen as {seen}");
+/// The same for one pod, which has these addresses, and an address of another one.
+pub(crate) fn check_pair((from, ips): (&Pod<'_>, &[IpAddr]), to: &Pod<'_>, ip: IpAddr) {
+    let pair = format!("{ips:?} to {ip}");
+    let seen = tcp(from, to, ip).unwrap_or_else(|error| panic!("{pair}: {error:#}"));
+    assert!(ips.contains(&seen), "{pair}: seen as {seen}");
     // A datagram may be lost, and is not sent again by anybody else.
-    let seen = eventually(JOINED, &pair, || udp(&from.pod, &to.pod, ip).ok()).unwrap();
-    assert!(from.ips.contains(&seen), "{pair}: seen as {seen}");
-    ping_sized(&from.pod, ip, MTU).unwrap_or_else(|said| panic!("{pair}: {said}"));
-    let said = ping_sized(&from.pod, ip, MTU + 1).unwrap_err();
+    let seen = eventually(JOINED, &pair, || udp(from, to, ip).ok()).unwrap();
+    assert!(ips.contains(&seen), "{pair}: seen as {seen}");
+    ping_sized(from, ip, MTU).unwrap_or_else(|said| panic!("{pair}: {said}"));
+    let said = ping_sized(from, ip, MTU + 1).unwrap_err();
     assert!(said.to_lowercase().contains("mtu"), "{pair}: {said}");
 }
