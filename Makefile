@@ -1,10 +1,10 @@
 # Thin on purpose: what a target does is written in xtask/, in Rust.
 #
-# Not here yet: `demo`, which comes with the mesh. Reserved, so taken by nothing else:
-# `build-all`, `build-all-linux`, `build-all-script` and `build-version`.
+# Reserved, so taken by nothing else: `build-all`, `build-all-linux`, `build-all-script` and
+# `build-version`.
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test bench install tools clean toolchain
+.PHONY: help build check test demo bench install tools clean toolchain
 
 help: ## print this
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -18,7 +18,10 @@ check: toolchain ## the quick loop: format, lints, unit tests, dependencies, doc
 test: toolchain ## everything, from a fresh machine on (root)
 	@cargo xtask test
 
-bench: toolchain ## measure (root); PART=daemon, delegate, ipam or native for one, ITERATIONS=200
+demo: toolchain ## three nodes, their pods, and what these see of each other (root); KEEP=1 leaves it up
+	@cargo xtask demo $(if $(filter-out 0,$(KEEP)),--keep)
+
+bench: toolchain ## measure (root); PART=daemon, delegate, ipam, mesh or native for one, ITERATIONS=200
 	@cargo xtask bench $(PART) --iterations $(or $(ITERATIONS),200)
 
 install: toolchain ## put dist/bin into $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin

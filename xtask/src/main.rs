@@ -3,6 +3,7 @@
 mod bench;
 mod cargo;
 mod check;
+mod demo;
 mod dist;
 mod elf;
 mod run;
@@ -31,6 +32,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ("bench", rest) => bench::run(rest),
         ("build", []) => dist::build(),
         ("check", []) => check::check(),
+        ("demo", rest) => demo::run(rest),
         ("install", rest) => dist::install(rest),
         ("test", []) => test::test(),
         ("tools", []) => tools::ensure(),

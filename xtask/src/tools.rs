@@ -10,7 +10,7 @@ use std::process;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use lab::tools::{PODMAN, cache_dir, go_modules};
+use lab::tools::{CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, TAILSCALE, cache_dir, go_modules};
 
 use crate::run::say;
 
@@ -18,8 +18,17 @@ const UNFINISHED: &str = "building-";
 
 /// Fetches what is missing; touches neither network nor lock when nothing is.
 pub(crate) fn ensure() -> Result<()> {
+    ensure_these(&go_modules().collect::<Vec<_>>(), true)
+}
+
+/// Fetches what a mesh needs, which is there much sooner than everything.
+pub(crate) fn ensure_for_mesh() -> Result<()> {
+    ensure_these(&[&CNI_PLUGINS, &TAILSCALE, &HEADSCALE], false)
+}
+
+fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {
     let start = Instant::now();
-    if is_complete()? {
+    if is_complete(modules, has_podman)? {
         eprintln!("tools: all there, in {}", cache_dir().display());
         return Ok(());
     }
@@ -34,18 +43,20 @@ pub(crate) fn ensure() -> Result<()> {
     }
     // Another run may have done the work while this one waited: each step looks again.
     debian::install_missing(start)?;
-    unpack::unpack_missing(start, &PODMAN)?;
+    if has_podman {
+        unpack::unpack_missing(start, &PODMAN)?;
+    }
     // One after the other: each takes every core, and the later ones find much compiled already.
-    for module in go_modules() {
+    for module in modules {
         go::build_missing(start, module)?;
     }
     say(start, &format!("tools: all there, in {}", cache.display()));
     Ok(())
 }
 
-fn is_complete() -> Result<bool> {
-    Ok(go_modules().all(|module| module.missing().is_empty())
-        && PODMAN.missing().is_empty()
+fn is_complete(modules: &[&GoModule], has_podman: bool) -> Result<bool> {
+    Ok(modules.iter().all(|module| module.missing().is_empty())
+        && (!has_podman || PODMAN.missing().is_empty())
         && debian::missing_packages()?.is_empty())
 }
 

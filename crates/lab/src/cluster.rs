@@ -132,6 +132,17 @@ impl<'a> Cluster<'a> {
         })
     }
 
+    /// One more node, furnished like the others; the number is not one of theirs.
+    pub fn newcomer<'n>(&self, node: &'n Node, number: usize) -> Result<Member<'n>> {
+        let member = Member {
+            node,
+            number,
+            daemon: None,
+        };
+        member.furnish(&self.headscale, &self.headscale.api_key()?)?;
+        Ok(member)
+    }
+
     /// Starts all daemons and waits until every node is ready.
     pub fn start(&mut self) -> Result<()> {
         for member in &mut self.members {

@@ -134,6 +134,11 @@ impl<'a> Headscale<'a> {
         command
     }
 
+    /// A line of words that administers it, as a person on its node would.
+    pub fn line(&self) -> String {
+        format!("{} -c {}", self.program.display(), self.config().display())
+    }
+
     fn config(&self) -> PathBuf {
         self.files.path().join("config.yaml")
     }

@@ -96,6 +96,8 @@ pub struct Latency {
     pub least: Duration,
     /// All in all.
     pub average: Duration,
+    /// Half of them take longer.
+    pub p50: Duration,
     /// Only one in a hundred takes longer.
     pub p99: Duration,
 }
@@ -114,11 +116,15 @@ pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
         times.len()
     );
     times.sort();
-    let p99 = (times.len() * 99).div_ceil(100).saturating_sub(1);
+    let percentile = |percent: usize| {
+        let rank = (times.len() * percent).div_ceil(100);
+        times[rank.saturating_sub(1)]
+    };
     Ok(Latency {
         least: *times.first().context("no ping was asked for")?,
         average: times.iter().sum::<Duration>() / count,
-        p99: times[p99],
+        p50: percentile(50),
+        p99: percentile(99),
     })
 }
 
