@@ -1,7 +1,8 @@
 //! What headcni costs, next to what it replaces: `delegate` is what headcni adds to a delegate,
 //! `ipam` is headcni-ipam against host-local, `native` is the datapath of our own against the
 //! reference plugins and against the least that the kernel's work costs, `daemon` is what the daemon
-//! needs, and how much later pods start because of it.
+//! needs, and how much later pods start because of it, `mesh` is what pods of two nodes have between them
+//! against what the nodes have.
 //!
 //! Whoever is compared takes turns call by call, so that a busy moment of the machine hits all.
 //! A bench runs in network and mount namespaces of its own and leaves nothing behind. State lies
@@ -13,6 +14,7 @@ mod daemon;
 mod delegate;
 mod ipam;
 mod memory;
+mod mesh;
 mod native;
 mod sandbox;
 mod table;
@@ -36,19 +38,27 @@ enum Part {
     Daemon,
     Delegate,
     Ipam,
+    Mesh,
     Native,
 }
 
 impl Part {
     /// In the order of a whole run. `ipam` comes last: ext4 is slow to find an inode for a while
     /// after the many files that it removes.
-    const ALL: [Self; 4] = [Self::Delegate, Self::Native, Self::Daemon, Self::Ipam];
+    const ALL: [Self; 5] = [
+        Self::Delegate,
+        Self::Native,
+        Self::Daemon,
+        Self::Mesh,
+        Self::Ipam,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Daemon => "daemon",
             Self::Delegate => "delegate",
             Self::Ipam => "ipam",
+            Self::Mesh => "mesh",
             Self::Native => "native",
         }
     }
@@ -56,7 +66,9 @@ impl Part {
     fn parse(name: &str) -> Result<Self> {
         match Self::ALL.into_iter().find(|part| part.name() == name) {
             Some(part) => Ok(part),
-            None => bail!("bench has the parts daemon, delegate, ipam and native, not {name:?}"),
+            None => {
+                bail!("bench has the parts daemon, delegate, ipam, mesh and native, not {name:?}")
+            }
         }
     }
 
@@ -65,6 +77,7 @@ impl Part {
             Self::Daemon => daemon::measure(iterations, state),
             Self::Delegate => delegate::measure(iterations, state),
             Self::Ipam => ipam::measure(iterations, state),
+            Self::Mesh => mesh::measure(iterations, state),
             Self::Native => native::measure(iterations, state),
         }
     }

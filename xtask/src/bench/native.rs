@@ -28,6 +28,7 @@ use crate::cargo::{cargo, target_dir};
 use crate::dist::{copy_executable, musl_target};
 use crate::run::run;
 use contestant::{By, Contestant, Network};
+pub(super) use report::machine;
 
 /// Rounds that warm the caches; they are not counted.
 const WARM_UP: usize = 5;

@@ -13,7 +13,7 @@ use crate::bench::call::Cost;
 use crate::bench::table::{cpu, millis, percentile, ratio, wall};
 
 /// What this was measured on.
-pub(super) fn machine() -> Result<String> {
+pub(in crate::bench) fn machine() -> Result<String> {
     let release = "/proc/sys/kernel/osrelease";
     let kernel = fs::read_to_string(release).with_context(|| format!("read {release}"))?;
     let processors = available_parallelism().context("count the processors")?;

@@ -1,0 +1,27 @@
+//! How soon a node that knows nothing serves its pods.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab::{Cluster, JOINED, Node};
+
+/// Numbers that the cluster's own nodes don't have.
+const FIRST: usize = 100;
+
+/// Has one new machine after the other join.
+pub(super) fn times(cluster: &Cluster<'_>, count: usize) -> Result<Vec<Duration>> {
+    let join = |nth| {
+        let number = FIRST + nth;
+        let node = Node::new(&format!("node-{number}"))?;
+        cluster.grounds.underlay.plug(&node)?;
+        let mut member = cluster.newcomer(&node, number)?;
+        let start = Instant::now();
+        member.launch()?;
+        member.await_ready(JOINED)?;
+        let time = start.elapsed();
+        let (is_served, message) = member.condition("NetworksServed")?;
+        ensure!(is_served, "ready, and yet not served: {message}");
+        Ok(time)
+    };
+    (0..count).map(join).collect()
+}
