@@ -1,8 +1,9 @@
 //! What the mesh carries: from pod to pod, against node to node by the same tailscaled, and against
 //! node to node with no mesh at all. And how soon a node that knows nothing serves its pods.
 //!
-//! Every round measures all of them, in a changing order, so that a busy moment of the machine hits
-//! all. Two nodes on one switch; whatever is sent stays in namespaces.
+//! The three are measured one right after the other, in a changing order, and compared with each
+//! other before anything else is: a busy moment of the machine hits all or spoils one comparison of
+//! many. Two nodes on one switch; whatever is sent stays in namespaces.
 
 mod joining;
 mod report;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Latency, Load, Site};
+use lab::{Cluster, Grounds, Load, Site};
 
 use super::native::machine;
 use super::turns::order;
@@ -26,7 +27,7 @@ const PINGS: u32 = 100;
 /// How often a node joins.
 const JOINS: usize = 5;
 /// One round takes about half a minute, where a call of a plugin takes milliseconds.
-const CALLS_PER_ROUND: usize = 40;
+const CALLS_PER_ROUND: usize = 30;
 
 const STREAMS: [u8; 2] = [1, 4];
 
@@ -75,18 +76,22 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     let stage = Stage::new(&cluster)?;
     stage.await_direct(&cluster)?;
 
-    let (mut rates, mut latencies) = (nothing_sent(), nothing_asked());
+    let (mut rates, mut latencies) = (nothing_sent(), nothing());
     for round in 0..rounds {
-        for nth in order(round, rates.len()) {
-            let Rates { streams, series } = &mut rates[nth];
-            let load = Load::Tcp { streams: *streams };
-            let rate = stage.throughput(series.way, series.family, load, SPELL)?;
-            series.rounds.push(rate);
+        for compared in rates.chunks_mut(Way::ALL.len()) {
+            for nth in order(round, compared.len()) {
+                let Rates { streams, series } = &mut compared[nth];
+                let load = Load::Tcp { streams: *streams };
+                let rate = stage.throughput(series.way, series.family, load, SPELL)?;
+                series.rounds.push(rate);
+            }
         }
-        for nth in order(round, latencies.len()) {
-            let series = &mut latencies[nth];
-            let latency = stage.latency(series.way, series.family, PINGS)?;
-            series.rounds.push(latency);
+        for compared in latencies.chunks_mut(Way::ALL.len()) {
+            for nth in order(round, compared.len()) {
+                let series = &mut compared[nth];
+                let latency = stage.latency(series.way, series.family, PINGS)?;
+                series.rounds.push(latency);
+            }
         }
     }
     let joins = joining::times(&cluster, JOINS)?;
@@ -117,10 +122,7 @@ fn nothing_sent() -> Vec<Rates> {
     all
 }
 
-fn nothing_asked() -> Vec<Series<Latency>> {
-    nothing()
-}
-
+/// Those that are compared with each other stand together.
 fn nothing<T>() -> Vec<Series<T>> {
     let families = Family::ALL.into_iter();
     let pairs = families.flat_map(|family| Way::ALL.map(|way| (family, way)));
