@@ -5,7 +5,9 @@
     reason = "these are tests, and clippy takes only the functions marked so for tests"
 )]
 
+mod bridge;
 mod conditions;
+mod dns;
 mod hosts;
 mod pods;
 mod talk;
