@@ -253,6 +253,23 @@ pub fn serves(seen: &Seen, route: &IpNet) -> bool {
     by_server && seen.login == Login::Running && seen.serving.contains(route)
 }
 
+/// Whether this member may not have heard that it serves its networks. Headscale does not tell a
+/// member what came of its own words until it has other news for it, and without a key nobody else
+/// can be asked.
+pub fn may_be_unaware(wanted: &Wanted, seen: &Seen) -> bool {
+    let may_serve = |route: &IpNet| match &seen.server {
+        ServerView::Unknown => true,
+        ServerView::Listed { own, .. } => {
+            let own = own.as_ref();
+            own.is_some_and(|own| own.serving.contains(route))
+        }
+    };
+    let advertised = wanted.routes.iter();
+    let mut advertised = advertised.filter(|route| seen.prefs.advertised.contains(route));
+    let is_unheard = |route: &IpNet| !seen.serving.contains(route) && may_serve(route);
+    seen.login == Login::Running && advertised.any(is_unheard)
+}
+
 /// What has to be done, in this order.
 pub fn plan(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
     if let Some(own) = &wanted.own

@@ -29,6 +29,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failed step.
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
+/// The first and the longest wait for news that may never come by itself.
+const NEWS: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+
 /// A member, or one to be.
 pub(super) struct Session {
     way: Way,
@@ -41,6 +44,8 @@ pub(super) struct Session {
     measured: Option<Instant>,
     is_settled: bool,
     failures: u32,
+    /// When the server is made to tell how this member is, and how long that was put off.
+    news: Option<(Instant, Duration)>,
 }
 
 /// What has to be known for a pass.
@@ -77,6 +82,7 @@ impl Session {
             measured: None,
             is_settled: false,
             failures: 0,
+            news: None,
         }
     }
 
@@ -125,6 +131,8 @@ impl Session {
         }
         let seen = self.seen(&status, &prefs, &wanted, settings);
         let found = self.tell(settings, &status, &wanted, &seen).await?;
+        self.ask_for_news(plan::may_be_unaware(&wanted, &seen))
+            .await;
         let wait = match (self.is_settled, &self.server) {
             (true, Some(server)) => server.due_in(true).min(FULL_PASS),
             (true, None) => FULL_PASS,
@@ -132,6 +140,25 @@ impl Session {
             (false, None) => SOON,
         };
         Ok((found, wait))
+    }
+
+    /// Makes the server tell how this member is, now and then, as long as that may be unknown here.
+    async fn ask_for_news(&mut self, may_be_unaware: bool) {
+        if !may_be_unaware {
+            self.news = None;
+            return;
+        }
+        let now = Instant::now();
+        let (due, pause) = *self.news.get_or_insert((now + NEWS[0], NEWS[0]));
+        if now < due {
+            return;
+        }
+        let next = (pause * 2).min(NEWS[1]);
+        self.news = Some((now + next, next));
+        tracing::debug!("the server is made to tell how this member is");
+        if let Err(error) = self.tailscaled.look_anew().await {
+            tracing::debug!(error = with_causes(&error), "tailscaled does not look anew");
+        }
     }
 
     fn wanted(&self, situation: &Situation<'_>) -> Wanted {

@@ -255,3 +255,20 @@ fn served_is_what_both_sides_say() {
     other.server = listed(None, &[]);
     assert!(!serves(&other, &route));
 }
+
+#[test]
+fn a_member_that_serves_without_knowing_is_told() {
+    let mut seen = seen();
+    assert!(!may_be_unaware(&wanted(), &seen));
+    seen.serving = nets(&["10.244.1.0/24"]);
+    assert!(may_be_unaware(&wanted(), &seen));
+    // There is nobody else to ask.
+    seen.server = ServerView::Unknown;
+    assert!(may_be_unaware(&wanted(), &seen));
+    // It does not serve, and the server has nothing to tell.
+    seen.server = listed(Some(own(&["10.244.1.0/24"])), &[]);
+    assert!(!may_be_unaware(&wanted(), &seen));
+    seen.server = ServerView::Unknown;
+    seen.login = Login::Starting;
+    assert!(!may_be_unaware(&wanted(), &seen));
+}
