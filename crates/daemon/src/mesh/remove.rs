@@ -285,3 +285,49 @@ fn list(networks: &[IpNet]) -> String {
     let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
     texts.join(" and ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn other(id: u64, is_former_self: bool, routes: &[&str]) -> OtherNode {
+        OtherNode {
+            id,
+            name: "n1".to_owned(),
+            is_former_self,
+            routes: nets(routes),
+        }
+    }
+
+    #[test]
+    fn only_our_networks_are_taken_from_a_list() {
+        let all = nets(&["192.168.77.0/24", "10.244.1.0/24", "10.244.1.9/32"]);
+        let ours = nets(&["10.244.1.0/24", "10.244.2.0/24"]);
+        let left = nets(&["192.168.77.0/24", "10.244.1.9/32"]);
+        assert_eq!(without(&all, &ours), left);
+    }
+
+    #[test]
+    fn only_what_was_this_node_is_deleted_when_it_can_t_say_who_it_is() {
+        let others = [
+            other(1, true, &["10.244.1.0/24"]),
+            other(2, false, &["10.244.1.0/24"]),
+            other(3, true, &["192.168.77.0/24"]),
+        ];
+        assert_eq!(former(&others, &nets(&["10.244.1.0/24"])), [1]);
+    }
+
+    #[test]
+    fn where_nothing_was_joined_nothing_is_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.tailscale.state_dir = dir.path().join("tailscale");
+        let mut told = Vec::new();
+        let errors = remove(&config, dir.path(), &mut |line| told.push(line));
+        assert_eq!((errors, told), (Vec::new(), Vec::new()));
+    }
+}
