@@ -9,6 +9,7 @@ mod bridge;
 mod conditions;
 mod dns;
 mod hosts;
+mod keys;
 mod pods;
 mod talk;
 mod turn;

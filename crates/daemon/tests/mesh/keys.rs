@@ -1,0 +1,122 @@
+//! What lets a node in, and what it may do there: one key or the other is enough.
+
+use lab::{Cluster, Grounds, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
+use serde_json::{Value, json};
+
+use crate::{talk, turn};
+
+const KEY: &str = "/etc/headcni/auth-key";
+
+/// Gives a node a pre-auth key, and no other.
+fn give(member: &Member<'_>, url: &str, key: &str) {
+    let config = member.config(url);
+    let config = config.replace(
+        "  apiKeyFile: /etc/headcni/api-key\n",
+        &format!("  preAuthKeyFile: {KEY}\n"),
+    );
+    member.sh("rm -f /etc/headcni/api-key").unwrap();
+    put(member, KEY, key);
+    member.configure(&config).unwrap();
+}
+
+fn put(member: &Member<'_>, path: &str, key: &str) {
+    member.sh(&format!("umask 077; touch {path}")).unwrap();
+    member.node.write(path, key).unwrap();
+}
+
+#[test]
+fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
+    let _turn = turn::take();
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let (url, key) = (
+        cluster.headscale.url(),
+        cluster.headscale.preauth_key(TAG).unwrap(),
+    );
+    for member in &cluster.members {
+        give(member, &url, &key);
+    }
+    // The policy's autoApprovers approve.
+    cluster.members[0].launch().unwrap();
+    cluster.members[0].await_ready(JOINED).unwrap();
+
+    let second = &mut cluster.members[1];
+    second.launch().unwrap();
+    let refused = lab::eventually(JOINED, "the key is refused", || {
+        let (_, said) = second.condition("MeshJoined").ok()?;
+        said.contains("used already: give a new one")
+            .then_some(said)
+    });
+    refused.unwrap_or_else(|error| panic!("{error:#}\n{}", second.told()));
+    let another = cluster.headscale.preauth_key(TAG).unwrap();
+    let second = &cluster.members[1];
+    put(second, KEY, &another);
+    second.await_ready(JOINED).unwrap();
+
+    // A reboot needs no key again, and the file has one that is used up.
+    let first = &mut cluster.members[0];
+    first.kill_daemon().unwrap();
+    let pid = first.tailscaled_pid().unwrap();
+    first
+        .sh(&format!("kill -9 {pid}; rm -rf /run/headcni"))
+        .unwrap();
+    first.launch().unwrap();
+    first.await_ready(JOINED).unwrap();
+    first.await_condition("MeshJoined", true, JOINED).unwrap();
+    cluster.await_mesh().unwrap();
+    let members = cluster.members.iter();
+    let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
+    talk::check_all_to_all(&pods);
+}
+
+#[test]
+fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
+    let _turn = turn::take();
+    let grounds = Grounds::new(&[Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    policy["autoApprovers"] = json!({"routes": {}});
+    cluster.headscale.set_policy(&policy).unwrap();
+    cluster.start().unwrap();
+
+    // The lab's keys are good for a day.
+    let member = &cluster.members[0];
+    let said = member
+        .await_condition("CredentialsLast", false, JOINED)
+        .unwrap();
+    assert!(
+        said.contains("api-key") && said.contains("apikeys create"),
+        "{said}"
+    );
+    let left = seconds_left(member);
+    assert!(left > 0.0 && left <= 86_400.0, "{left}");
+
+    let lasting = ["apikeys", "create", "-e", "90d"];
+    let Value::String(key) = cluster.headscale.cli(lasting).unwrap() else {
+        panic!("a key is a text");
+    };
+    let member = &cluster.members[0];
+    let old = std::fs::read_to_string(member.file("/etc/headcni/api-key")).unwrap();
+    put(member, "/etc/headcni/api-key", &key);
+    member.signal(Signal::HUP);
+    member
+        .await_condition("CredentialsLast", true, JOINED)
+        .unwrap();
+    assert!(seconds_left(member) > 86_400.0 * 80.0);
+    let prefix = old.trim_start_matches("hskey-api-").get(..12).unwrap();
+    let expire = ["apikeys", "expire", "--prefix", prefix];
+    cluster.headscale.cli(expire).unwrap();
+    cluster.headscale.approve("node-1", &[]).unwrap();
+    lab::eventually(JOINED, "approved again, with the new key", || {
+        let node = cluster.headscale.node_named("node-1").ok()?;
+        (node["approved_routes"].as_array()?.len() == 2).then_some(())
+    })
+    .unwrap();
+}
+
+fn seconds_left(member: &Member<'_>) -> f64 {
+    let metrics = member.get("/metrics").unwrap().body;
+    let ours = |line: &&str| line.contains("credential") && line.contains("\"api-key\"");
+    let line = metrics.lines().find(ours).expect(&metrics);
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
