@@ -10,6 +10,8 @@ mod conditions;
 mod dns;
 mod hosts;
 mod keys;
+mod outside;
 mod pods;
+mod secrets;
 mod talk;
 mod turn;
