@@ -79,11 +79,11 @@ fn keys_are_seen_nowhere_in_a_nodes_whole_life() {
 
 /// What goes wrong in a life, and makes everybody talk.
 fn suffer(cluster: &mut Cluster<'_>) {
-    cluster.headscale.delete("node-1").unwrap();
+    cluster.headscale.expire("node-1").unwrap();
     let member = &cluster.members[0];
-    let joined = "the node is in the list again";
-    eventually(JOINED, joined, || {
-        cluster.headscale.node_named("node-1").ok()
+    eventually(JOINED, "it has joined again", || {
+        let logins = member.log().matches("joined the mesh").count();
+        (logins > 1).then_some(())
     })
     .unwrap();
     let pid = member.tailscaled_pid().unwrap().to_string();
@@ -102,9 +102,16 @@ fn suffer(cluster: &mut Cluster<'_>) {
     let member = &cluster.members[0];
     member.node.write("/etc/headcni/api-key", STRANGE).unwrap();
     member.signal(Signal::HUP);
-    let failed = member.await_condition("HeadscaleReachable", false, JOINED);
-    failed.unwrap();
+    eventually(JOINED, "the key is refused", || {
+        let (_, said) = member.condition("HeadscaleReachable").ok()?;
+        said.contains("API key is wrong").then_some(())
+    })
+    .unwrap();
     member.node.write("/etc/headcni/api-key", key).unwrap();
+    member.signal(Signal::HUP);
+    member
+        .await_condition("HeadscaleReachable", true, JOINED)
+        .unwrap();
     member.await_ready(JOINED).unwrap();
 }
 
