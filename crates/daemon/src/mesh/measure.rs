@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tailnet::localapi::{LocalApi, Member, PingKind, Status};
 
-use crate::metrics::{ByPath, ByTraffic, MeshMetrics};
+use crate::metrics::{ByPath, ByTraffic, MeshMetrics, Metrics};
 
 /// So many nodes are asked for their latency at a time; others the next time.
 const MOST_PINGS: usize = 8;
@@ -61,19 +62,27 @@ impl Measure {
         metrics.handshake_age.set(ages.fold(0.0, f64::max));
     }
 
-    /// Asks some nodes for their latency, and tailscaled for its bytes. Who does not answer has none.
-    pub(super) async fn ask(
+    /// Asks some nodes for their latency. Nobody waits for it: a node that does not answer takes
+    /// seconds to be given up, and whoever measures has more to do.
+    pub(super) fn ping(
         &mut self,
         tailscaled: &LocalApi,
         status: &Status,
         tag: &str,
-        metrics: &MeshMetrics,
+        metrics: &Arc<Metrics>,
     ) {
         for address in self.pinged(status, tag) {
-            if let Ok(pong) = tailscaled.ping(address, PingKind::Disco).await {
-                metrics.latency.observe(pong.latency.as_secs_f64());
-            }
+            let (tailscaled, metrics) = (tailscaled.clone(), Arc::clone(metrics));
+            tokio::spawn(async move {
+                if let Ok(pong) = tailscaled.ping(address, PingKind::Disco).await {
+                    metrics.mesh.latency.observe(pong.latency.as_secs_f64());
+                }
+            });
         }
+    }
+
+    /// Asks tailscaled for its bytes.
+    pub(super) async fn ask(&mut self, tailscaled: &LocalApi, metrics: &MeshMetrics) {
         if let Ok(text) = tailscaled.user_metrics().await {
             self.count(&text, metrics);
         }

@@ -193,9 +193,9 @@ impl Session {
             .is_none_or(|measured| measured.elapsed() > FULL_PASS)
         {
             self.measured = Some(Instant::now());
-            self.measure
-                .ask(&self.tailscaled, status, tag, metrics)
-                .await;
+            let all = &self.reports.metrics;
+            self.measure.ping(&self.tailscaled, status, tag, all);
+            self.measure.ask(&self.tailscaled, metrics).await;
         }
     }
 }
