@@ -18,7 +18,7 @@ use lab::{Cluster, Grounds, Load, Site};
 
 use super::native::machine;
 use super::turns::order;
-use way::{Stage, Way};
+use way::{Sent, Stage, Way};
 
 /// How long one throughput is measured.
 const SPELL: Duration = Duration::from_secs(2);
@@ -57,11 +57,11 @@ struct Series<T> {
     rounds: Vec<T>,
 }
 
-/// Bits per second over a number of connections.
+/// What was sent over a number of connections.
 #[derive(Debug)]
 struct Rates {
     streams: u8,
-    series: Series<f64>,
+    series: Series<Sent>,
 }
 
 #[expect(
@@ -82,8 +82,8 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
             for nth in order(round, compared.len()) {
                 let Rates { streams, series } = &mut compared[nth];
                 let load = Load::Tcp { streams: *streams };
-                let rate = stage.throughput(series.way, series.family, load, SPELL)?;
-                series.rounds.push(rate);
+                let sent = stage.throughput(series.way, series.family, load, SPELL)?;
+                series.rounds.push(sent);
             }
         }
         for compared in latencies.chunks_mut(Way::ALL.len()) {
@@ -105,6 +105,7 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
         SPELL.as_secs()
     );
     println!("{}\n", report::rates(&rates));
+    println!("{}\n", report::costs(&rates));
     println!("{}\n", report::latencies(&latencies));
     println!("{}\n", tuning::report(&tuning));
     println!("{}\n", report::joins(&joins));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::Latency;
 
-use super::way::Way;
+use super::way::{Sent, Way};
 use super::{Family, Rates, STREAMS, Series};
 use crate::bench::table::{millis, percentile};
 
@@ -24,15 +24,44 @@ TCP, the median of all rounds; ratios are those of one round, and of them the me
     ];
     for streams in STREAMS {
         for family in Family::ALL {
-            let [plain, nodes, pods] = Way::ALL.map(|way| find(all, streams, family, way));
+            let [plain, nodes, pods] = Way::ALL.map(|way| speeds(all, streams, family, way));
             lines.push(format!(
                 "| {streams} | {} | {} | {} | {} | {:.2} | {:.2} |",
                 family.name(),
-                megabits(plain),
-                megabits(nodes),
-                megabits(pods),
-                ratio(pods, nodes),
-                ratio(pods, plain)
+                megabits(&plain),
+                megabits(&nodes),
+                megabits(&pods),
+                ratio(&pods, &nodes),
+                ratio(&pods, &plain)
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+/// What it costs. A busy machine is slower, but has to do the same.
+pub(super) fn costs(all: &[Rates]) -> String {
+    let mut lines = vec![
+        "\
+Processor time of both tailscaleds for a gigabyte, with most of what the kernel does to take packets to
+pods: the median of all rounds.
+
+| connections | family | nodes | pods | nodes / pods |
+|--:|---|--:|--:|--:|"
+            .to_owned(),
+    ];
+    for streams in STREAMS {
+        for family in Family::ALL {
+            let [nodes, pods] = [Way::Nodes, Way::Pods].map(|way| {
+                let sent = find(all, streams, family, way).iter();
+                sent.map(|sent| sent.cost).collect::<Vec<f64>>()
+            });
+            lines.push(format!(
+                "| {streams} | {} | {:.2} s | {:.2} s | {:.2} |",
+                family.name(),
+                median(&nodes),
+                median(&pods),
+                ratio(&nodes, &pods)
             ));
         }
     }
@@ -82,8 +111,9 @@ pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
     let mut lines = vec!["| goal | measured | |\n|---|--:|---|".to_owned()];
     for streams in STREAMS {
         for family in Family::ALL {
-            let [nodes, pods] = [Way::Nodes, Way::Pods].map(|way| find(all, streams, family, way));
-            let found = ratio(pods, nodes);
+            let [nodes, pods] =
+                [Way::Nodes, Way::Pods].map(|way| speeds(all, streams, family, way));
+            let found = ratio(&pods, &nodes);
             let goal = format!(
                 "pods / nodes ≥ {LEAST_RATIO}, {}, {streams} at once",
                 family.name()
@@ -100,7 +130,12 @@ pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
     lines.join("\n")
 }
 
-fn find(all: &[Rates], streams: u8, family: Family, way: Way) -> &[f64] {
+fn speeds(all: &[Rates], streams: u8, family: Family, way: Way) -> Vec<f64> {
+    let sent = find(all, streams, family, way).iter();
+    sent.map(|sent| sent.bits_per_second).collect()
+}
+
+fn find(all: &[Rates], streams: u8, family: Family, way: Way) -> &[Sent] {
     let is_it = |rates: &&Rates| {
         let series = &rates.series;
         (rates.streams, series.family, series.way) == (streams, family, way)
@@ -134,11 +169,18 @@ mod tests {
     fn measured(pods: [f64; 3]) -> Vec<Rates> {
         let mut all = super::super::nothing_sent();
         for Rates { series, .. } in &mut all {
-            series.rounds = match series.way {
-                Way::Underlay => vec![1e9, 2e9, 3e9],
-                Way::Nodes => vec![1e8, 2e8, 3e8],
-                Way::Pods => pods.to_vec(),
+            let speeds = match series.way {
+                Way::Underlay => [1e9, 2e9, 3e9],
+                Way::Nodes => [1e8, 2e8, 3e8],
+                Way::Pods => pods,
             };
+            let cost = if series.way == Way::Pods { 8.0 } else { 6.0 };
+            series.rounds = speeds
+                .map(|bits_per_second| Sent {
+                    bits_per_second,
+                    cost,
+                })
+                .to_vec();
         }
         all
     }
@@ -150,6 +192,8 @@ mod tests {
         let table = rates(&all);
         let row = "| 1 | IPv4 | 2000 Mbit/s | 200 Mbit/s | 100 Mbit/s | 1.00 | 0.10 |";
         assert!(table.contains(row), "{table}");
+        let row = "| 4 | IPv6 | 6.00 s | 8.00 s | 0.75 |";
+        assert!(costs(&all).ends_with(row), "{}", costs(&all));
         assert_eq!(
             table.lines().filter(|line| line.contains("Mbit")).count(),
             4

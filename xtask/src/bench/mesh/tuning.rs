@@ -40,13 +40,13 @@ pub(super) fn measure(
                 let load = Load::Tcp {
                     streams: tuning.streams,
                 };
-                let rate = stage.throughput(Way::Pods, Family::Ipv4, load, SPELL)?;
+                let sent = stage.throughput(Way::Pods, Family::Ipv4, load, SPELL)?;
                 let rates = if is_on {
                     &mut tuning.on
                 } else {
                     &mut tuning.off
                 };
-                rates.push(rate);
+                rates.push(sent.bits_per_second);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The ways that are compared, all from the first node to the second.
 
+use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,12 +35,21 @@ impl Way {
     }
 }
 
+/// What came of sending for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) bits_per_second: f64,
+    /// Seconds of processors that both tailscaleds needed for a gigabyte.
+    pub(super) cost: f64,
+}
+
 /// Two nodes and a pod on each.
 pub(super) struct Stage<'a> {
     nodes: [&'a Node; 2],
     pods: [Attached<'a>; 2],
     /// The second node's on the underlay, then on the mesh.
     addresses: [[IpAddr; 2]; 2],
+    tailscaleds: [u32; 2],
 }
 
 impl<'a> Stage<'a> {
@@ -55,6 +65,7 @@ impl<'a> Stage<'a> {
             nodes: [first.node, second.node],
             pods: [first.pod("p")?, second.pod("p")?],
             addresses: [[port.v4.into(), v6.into()], [mesh[0], mesh[1]]],
+            tailscaleds: [first.tailscaled_pid()?, second.tailscaled_pid()?],
         })
     }
 
@@ -72,14 +83,15 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Bits per second.
+    /// Sends as fast as it goes.
     pub(super) fn throughput(
         &self,
         way: Way,
         family: Family,
         load: Load,
         time: Duration,
-    ) -> Result<f64> {
+    ) -> Result<Sent> {
+        let used = self.used()?;
         let address = self.address(way, family)?;
         let measured = if way == Way::Pods {
             let [from, to] = &self.pods;
@@ -88,7 +100,23 @@ impl<'a> Stage<'a> {
             let [from, to] = self.nodes;
             lab::throughput(from, (to, address), load, time)
         };
-        Ok(measured?.bits_per_second)
+        let bits_per_second = measured?.bits_per_second;
+        let gigabytes = bits_per_second * time.as_secs_f64() / 8e9;
+        Ok(Sent {
+            bits_per_second,
+            cost: (self.used()? - used) / gigabytes,
+        })
+    }
+
+    /// Seconds of processors that both tailscaleds have had.
+    fn used(&self) -> Result<f64> {
+        let mut seconds = 0.0;
+        for pid in self.tailscaleds {
+            let path = format!("/proc/{pid}/stat");
+            let stat = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+            seconds += seconds_used(&stat).with_context(|| format!("understand {path}"))?;
+        }
+        Ok(seconds)
     }
 
     pub(super) fn latency(&self, way: Way, family: Family, count: u32) -> Result<Latency> {
@@ -121,5 +149,25 @@ impl<'a> Stage<'a> {
             node.run(line)?;
         }
         Ok(())
+    }
+}
+
+/// User and system time, in hundredths of a second on every Linux.
+fn seconds_used(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times = fields.split_whitespace().skip(11).take(2);
+    let ticks: Vec<f64> = times.filter_map(|text| text.parse().ok()).collect();
+    (ticks.len() == 2).then(|| ticks.iter().sum::<f64>() / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_whatever_the_program_is_called() {
+        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 9 0";
+        assert_eq!(seconds_used(stat), Some(3.0));
+        assert_eq!(seconds_used("7 (a) S 1 2"), None);
     }
 }
