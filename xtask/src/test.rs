@@ -19,7 +19,8 @@ pub(crate) fn test() -> Result<()> {
     tools::ensure()?;
     check()?;
     run(&mut cargo(&["test", "--workspace", "--doc"]))?;
-    // All of them, even after a failure: on a slow machine one wants to know once.
+    // All of them, even after a failure: on a slow machine one wants to know once. Cargo runs one target
+    // after the other, so whoever starts whole clusters has the machine for itself.
     run(
         cargo(&["test", "--workspace", "--test", "*", "--no-fail-fast"])
             .env("HEADCNI_BIN_DIR", dist::bin_dir())
