@@ -21,13 +21,13 @@ use super::turns::order;
 use way::{Sent, Stage, Way};
 
 /// How long one throughput is measured.
-const SPELL: Duration = Duration::from_secs(2);
+const SPELL: Duration = Duration::from_secs(1);
 /// How many pings make one latency.
 const PINGS: u32 = 100;
 /// How often a node joins.
 const JOINS: usize = 5;
 /// One round takes about half a minute, where a call of a plugin takes milliseconds.
-const CALLS_PER_ROUND: usize = 30;
+const CALLS_PER_ROUND: usize = 20;
 
 const STREAMS: [u8; 2] = [1, 4];
 
