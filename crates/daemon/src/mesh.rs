@@ -5,11 +5,13 @@
 //! not be used by anybody else, [`verdict`] what a person is told; all of them are pure.
 
 pub mod apart;
+mod beside;
 mod keep;
 mod link;
 mod measure;
 mod member;
 pub mod memory;
+mod namespace;
 mod ours;
 pub mod plan;
 pub mod remotes;

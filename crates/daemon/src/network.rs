@@ -40,7 +40,8 @@ pub use memory::Memory;
 pub use mesh::{Mesh, Overlap};
 pub use observed::{Observed, TableState, Tables};
 pub use plan::{
-    MESH_TABLE, METRIC_UNREACHABLE, PRIORITY_LOCAL, PRIORITY_MARKED, PRIORITY_MESH, plan,
+    MESH_TABLE, METRIC_UNREACHABLE, PRIORITY_LOCAL, PRIORITY_MARKED, PRIORITY_MESH,
+    TAILSCALED_MARK, plan,
 };
 pub use pods::{PodLink, Pods};
 pub use uninstall::{PodLinks, remove};

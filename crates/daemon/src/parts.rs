@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use api::paths;
+use ipnet::IpNet;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -326,8 +327,11 @@ fn way_to_others(settings: &Settings) -> Option<network::Mesh> {
 
 fn look_at_firewalls(settings: &Settings) -> Result<Outcome, String> {
     let networks = settings.networks.as_ref().ok_or(WAITING)?;
+    // A tailscaled that is not in the host's network is one that the host forwards for.
+    let link = settings.mesh.link.iter();
+    let apart = link.flat_map(|link| link.via.iter().copied().map(IpNet::from));
     let wanted = network::firewall::Settings {
-        networks: networks.local.clone(),
+        networks: networks.local.iter().copied().chain(apart).collect(),
         integrate: settings.config.firewall.integrate,
     };
     network::firewall::pass(&network::Place::default(), &wanted)

@@ -33,6 +33,8 @@ const CONFIG: &str = "/etc/headcni/daemon.yaml";
 const CONFLIST: &str = "/etc/cni/net.d/10-headcni.conflist";
 const ADMIN: &str = "127.0.0.1:9844";
 const LOG: &str = "/run/headcni-daemon.log";
+/// The table with the daemon's routes to other nodes; a host's own tailscaled has another one.
+const MESH_TABLE: &str = "table 26723";
 
 /// The networks of all pods.
 pub const POD_NETWORKS: [IpNet; 2] = [
@@ -162,8 +164,10 @@ impl<'a> Cluster<'a> {
                 let routes = member.node.routes().ok()?;
                 let others = (1..=all).filter(|number| *number != member.number);
                 let has = |number: usize| {
-                    let net = format!("10.244.{number}.0/24 dev");
-                    routes.iter().any(|route| route.starts_with(&net))
+                    let net = format!("10.244.{number}.0/24 ");
+                    let is_led =
+                        |route: &String| route.starts_with(&net) && route.contains(MESH_TABLE);
+                    routes.iter().any(is_led)
                 };
                 others.into_iter().all(has).then_some(())
             })

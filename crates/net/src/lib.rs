@@ -40,7 +40,7 @@ pub use link::{
 };
 pub use mac::{Mac, NoMac};
 pub use neighbour::{Neighbour, permanent_neighbours};
-pub use netns::{Netns, VisitError};
+pub use netns::{Netns, VisitError, ensure_named, remove_named};
 pub use qdisc::TokenBucket;
 pub use route::{PROTO_HEADCNI, PROTO_ROUTER, Route, RouteKind, TABLE_MAIN, routes};
 pub use rule::{DestinationRule, Mark, Rule, RuleAction, destination_rules, rules};

@@ -1,10 +1,14 @@
 //! Network namespaces.
 
+mod named;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+pub use named::{ensure_named, remove_named};
 
 /// A network namespace, kept alive by being open.
 #[derive(Debug)]

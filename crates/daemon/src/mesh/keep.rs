@@ -2,7 +2,7 @@
 //! of a change, and from time to time all the same.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::beside::{self, Intruder};
 use super::memory::Kept;
 use super::session::{Session, Situation};
 use super::{View, Way, ours, report_none};
@@ -28,6 +29,8 @@ use crate::settings::Settings;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Addresses of pods that need a route of their own are collected for so long.
 const COLLECT: Duration = Duration::from_secs(1);
+/// When what could not be made is tried again.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// So many of them have one.
 pub const MOST_OUTSIDE: usize = 64;
 
@@ -54,9 +57,11 @@ impl Ends {
         let mut changes = self.settings.subscribe();
         loop {
             let config = Arc::clone(&changes.borrow_and_update().config);
-            let way = Way::choose(&config, has_another(&config).await);
+            let has_another = beside::has_another(&config).await;
+            let way = self.choose(&config, has_another).await;
             if way == Way::None {
                 report_none(&self.reports.conditions);
+                self.end_apart(&config).await;
                 self.leave().await;
                 while Arc::ptr_eq(&config, &changes.borrow_and_update().config) {
                     if changes.changed().await.is_err() {
@@ -64,21 +69,26 @@ impl Ends {
                     }
                 }
             } else {
-                self.be_member(way, &config, &mut changes).await;
+                if way == Way::Hosts {
+                    self.end_apart(&config).await;
+                }
+                self.be_member(way, has_another, &config, &mut changes)
+                    .await;
             }
         }
     }
 
-    /// Is a member in one way until the configuration says otherwise.
+    /// Is a member in one way until the configuration says otherwise, or another tailscaled comes.
     async fn be_member(
         &self,
         way: Way,
+        has_another: bool,
         config: &Arc<Config>,
         changes: &mut watch::Receiver<Settings>,
     ) {
         let mut supervisor = match way {
             Way::None | Way::Hosts => None,
-            Way::Ours | Way::OursApart => Some(Supervisor::new(ours::settings(config))),
+            Way::Ours | Way::OursApart => Some(Supervisor::new(ours::settings(config, way))),
         };
         let tailscaled = match &supervisor {
             Some(supervisor) => LocalApi::new(&supervisor.settings().socket),
@@ -89,6 +99,7 @@ impl Ends {
         };
         let mut bus = tailscaled.watch_always();
         let mut is_running = supervisor.is_none();
+        let mut intruder = Intruder::new(way, config);
         loop {
             let current = changes.borrow_and_update().clone();
             if is_other(config, &current.config) {
@@ -100,7 +111,22 @@ impl Ends {
                 outside: outside.iter().copied().collect(),
             };
             let mut wait = Duration::MAX;
-            if is_running {
+            let mut is_placed = true;
+            if way == Way::OursApart {
+                match self.keep_apart(&current).await {
+                    // Whoever runs is in one that has no name any more.
+                    Ok(is_new) if is_new && is_running => {
+                        is_running = self.restart(&mut supervisor, Ending::Orderly).await;
+                    }
+                    Ok(_) => {}
+                    Err(message) => {
+                        let conditions = &self.reports.conditions;
+                        conditions.fails(Condition::MeshJoined, message);
+                        (is_placed, wait) = (false, AFTER_FAILURE);
+                    }
+                }
+            }
+            if is_running && is_placed {
                 let (view, due) = session.pass(&situation).await;
                 wait = due;
                 if let Some(view) = view {
@@ -129,7 +155,11 @@ impl Ends {
                         }
                     }
                     event = next(&mut supervisor) => {
-                        is_running = self.note(event, &mut supervisor).await;
+                        is_running = self.note(event, &mut supervisor, has_another).await;
+                        if is_running && way == Way::Ours {
+                            // Only now nobody is in it any more.
+                            self.clear_apart().await;
+                        }
                         break;
                     }
                     () = self.pods.changed() => {
@@ -139,6 +169,7 @@ impl Ends {
                             break;
                         }
                     }
+                    () = intruder.comes() => return,
                     () = sleep(wait) => break,
                 }
             }
@@ -195,7 +226,12 @@ impl Ends {
     }
 
     /// Notes what happened to our tailscaled; whether it runs.
-    async fn note(&self, event: Event, supervisor: &mut Option<Supervisor>) -> bool {
+    async fn note(
+        &self,
+        event: Event,
+        supervisor: &mut Option<Supervisor>,
+        has_another: bool,
+    ) -> bool {
         let conditions = &self.reports.conditions;
         match event {
             Event::Running(ensured) => {
@@ -208,7 +244,8 @@ impl Ends {
                     Origin::Adopted => tracing::info!(pid, "tailscaled runs already"),
                     Origin::Started => tracing::info!(pid, "tailscaled was started"),
                 }
-                self.restart_if_told(&differences, supervisor).await
+                self.restart_if_told(&differences, supervisor, has_another)
+                    .await
             }
             Event::Ended { pid, how, again_in } => {
                 let how = how.unwrap_or_default();
@@ -242,6 +279,7 @@ impl Ends {
         &self,
         differences: &[Difference],
         supervisor: &mut Option<Supervisor>,
+        has_another: bool,
     ) -> bool {
         let mut told = differences.iter().filter(|it| **it != Difference::Program);
         let Some(first) = told.next() else {
@@ -251,10 +289,25 @@ impl Ends {
             return true;
         };
         tracing::info!(difference = %first, "tailscaled is started again");
+        let moves = differences.contains(&Difference::Namespace);
+        let ending = match supervisor {
+            // What it would take away when it leaves is the other's as well.
+            Some(it) if moves && has_another && it.settings().netns.is_some() => Ending::Abrupt,
+            _ => Ending::Orderly,
+        };
+        self.restart(supervisor, ending).await
+    }
+
+    /// Starts tailscaled again, and tells whether it runs.
+    async fn restart(&self, supervisor: &mut Option<Supervisor>, ending: Ending) -> bool {
         let Some(supervisor) = supervisor else {
             return true;
         };
-        match supervisor.restart().await {
+        let outcome = match ending {
+            Ending::Orderly => supervisor.restart().await,
+            Ending::Abrupt => supervisor.replace().await,
+        };
+        match outcome {
             Ok(_) => true,
             Err(error) => {
                 let message = crate::causes::with_causes(&error);
@@ -280,6 +333,15 @@ impl Ends {
     }
 }
 
+/// How a tailscaled ends before it is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// It takes its rules away.
+    Orderly,
+    /// It leaves everything as it is.
+    Abrupt,
+}
+
 async fn next(supervisor: &mut Option<Supervisor>) -> Event {
     match supervisor {
         Some(supervisor) => supervisor.next().await,
@@ -295,16 +357,6 @@ async fn settle(bus: &mut Watch) {
 
 fn is_news(event: &BusEvent) -> bool {
     !matches!(event, BusEvent::Lost(_))
-}
-
-/// Whether another tailscaled than ours runs in the host's network: it answers at its socket.
-async fn has_another(config: &Config) -> bool {
-    let socket: &Path = &config.tailscale.socket;
-    if socket == ours::socket() {
-        return false;
-    }
-    let theirs = LocalApi::new(socket).within(Duration::from_secs(2));
-    theirs.status().await.is_ok()
 }
 
 /// Whether another configuration makes another member.

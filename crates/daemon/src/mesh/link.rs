@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use net::Socket;
 use tailnet::localapi::Status;
 
-use super::{MeshLink, Way};
+use super::{MeshLink, Way, namespace};
 
 /// The host's links that have addresses, by name.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ pub(super) fn of(way: Way, interface: &str, status: &Status, host: &Host) -> Opt
                 links.find(|(name, address)| name != "lo" && status.addresses.contains(address));
             link.map(|(name, _)| named(name.clone()))
         }
-        // Made known by whoever makes that network.
-        Way::None | Way::OursApart => None,
+        Way::OursApart => Some(namespace::link()),
+        Way::None => None,
     }
 }

@@ -35,6 +35,9 @@ pub struct Memory {
     /// How the host's tailscaled was before us.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostPrefs>,
+    /// Whether ours is in a network of its own. It stays there until the configuration says
+    /// otherwise.
+    pub is_apart: bool,
 }
 
 impl Memory {

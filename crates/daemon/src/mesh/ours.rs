@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tailnet::tailscaled::Tailscaled;
 
+use super::{Way, namespace};
 use crate::config::Config;
 
 /// Where ours listens to us.
@@ -12,8 +13,8 @@ pub(super) fn socket() -> &'static Path {
     Path::new(api::paths::TAILSCALED_SOCKET)
 }
 
-/// How it is to run by a configuration.
-pub(super) fn settings(config: &Config) -> Tailscaled {
+/// How it is to run by a configuration, in this way.
+pub(super) fn settings(config: &Config, way: Way) -> Tailscaled {
     let tailscale = &config.tailscale;
     let mut settings = Tailscaled::new(
         find(
@@ -26,6 +27,7 @@ pub(super) fn settings(config: &Config) -> Tailscaled {
     settings.interface.clone_from(&tailscale.interface);
     settings.port = tailscale.port;
     settings.ca_file.clone_from(&config.headscale.ca_file);
+    settings.netns = (way == Way::OursApart).then(|| namespace::PATH.into());
     settings
 }
 

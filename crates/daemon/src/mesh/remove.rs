@@ -17,7 +17,7 @@ use tailnet::tailscaled::Supervisor;
 use tokio::time::timeout;
 
 use super::memory::{HostPrefs, Kept, Memory};
-use super::ours;
+use super::{Way, namespace, ours};
 use super::plan::{OtherNode, OwnNode, ServerView};
 use super::server::Server;
 use crate::causes::with_causes;
@@ -38,7 +38,7 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
     let kept = Kept::load(state_dir);
     let has_own = config.tailscale.state_dir.join(STATE_FILE).exists();
     if !has_own && kept.memory().host.is_none() {
-        return Vec::new();
+        return remove_namespace();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -61,6 +61,7 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
             errors.extend(leaving.end_own().await.err());
         }
     });
+    errors.extend(remove_namespace());
     // Whoever is asked again must not give back what somebody has changed since.
     if errors.is_empty() {
         let outcome = kept.erase();
@@ -71,6 +72,13 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
         );
     }
     errors
+}
+
+/// Takes away the network that ours may have had for itself.
+fn remove_namespace() -> Vec<String> {
+    let outcome = namespace::remove();
+    let errors = outcome.err().unwrap_or_default();
+    errors.iter().map(with_causes).collect()
 }
 
 struct Leaving<'a> {
@@ -161,7 +169,7 @@ impl Leaving<'_> {
                  (headscale nodes delete)"
             ));
         }
-        let outcome = Supervisor::new(ours::settings(self.config)).stop().await;
+        let outcome = Supervisor::new(ours::settings(self.config, Way::Ours)).stop().await;
         outcome.map_err(|error| with_causes(&error))?;
         let dir = &self.config.tailscale.state_dir;
         match fs::remove_dir_all(dir) {

@@ -16,7 +16,8 @@ pub enum Way {
 }
 
 impl Way {
-    /// `has_another` is whether another tailscaled runs in the host's network.
+    /// `has_another` is whether another tailscaled runs in the host's network, or did when ours went
+    /// out of its way: it may be back any moment, and each move costs seconds of traffic.
     pub fn choose(config: &Config, has_another: bool) -> Self {
         let ours = match config.tailscale.namespace {
             MeshNamespace::Own => Self::OursApart,

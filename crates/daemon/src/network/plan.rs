@@ -13,7 +13,7 @@ use super::desired::Family;
 use super::{Action, Desired, Edit, LO_INDEX, Memory, Observed, TableState};
 
 pub(super) use mesh::is_in_mesh_table;
-pub use mesh::{MESH_TABLE, PRIORITY_MARKED, PRIORITY_MESH};
+pub use mesh::{MESH_TABLE, PRIORITY_MARKED, PRIORITY_MESH, TAILSCALED_MARK};
 pub(super) use tuning::uplinks;
 
 /// The rule that keeps whatever else is configured from stealing packets to this node's own pods:

@@ -5,6 +5,7 @@
     reason = "these are tests, and clippy takes only the functions marked so for tests"
 )]
 
+mod apart;
 mod bridge;
 mod conditions;
 mod dns;

@@ -160,6 +160,11 @@ impl Supervisor {
     /// Stops the one that runs, whoever has started it, if there is one. [`next`](Self::next)
     /// would start it again.
     pub async fn stop(&mut self) -> Result<(), Error> {
+        self.end(&[(Signal::TERM, TERM_WAIT), (Signal::KILL, KILL_WAIT)])
+            .await
+    }
+
+    async fn end(&mut self, signals: &[(Signal, Duration)]) -> Result<(), Error> {
         let settings = Arc::clone(&self.settings);
         let found = blocking(move || {
             // Where there is no directory, nothing runs, and none is to be made.
@@ -174,7 +179,7 @@ impl Supervisor {
             return Ok(());
         };
         if let Some(identity) = found {
-            end(identity).await?;
+            end(identity, signals).await?;
         }
         self.settings.state().remove_record()?;
         // Nobody starts another one before this.
@@ -185,6 +190,13 @@ impl Supervisor {
     /// Stops it and starts it again, as it should be.
     pub async fn restart(&mut self) -> Result<Ensured, Error> {
         self.stop().await?;
+        self.ensure().await
+    }
+
+    /// Kills it and starts it again, as it should be. It takes nothing of what it made away: another
+    /// one in the same network uses the same rules.
+    pub async fn replace(&mut self) -> Result<Ensured, Error> {
+        self.end(&[(Signal::KILL, KILL_WAIT)]).await?;
         self.ensure().await
     }
 
@@ -253,17 +265,17 @@ fn warned<T>(outcome: Result<T, Error>) -> Option<T> {
     outcome.inspect_err(warn).ok()
 }
 
-/// Ends a process, kindly at first.
-async fn end(identity: Identity) -> Result<(), Error> {
+/// Ends a process by these signals, each of which is given some time.
+async fn end(identity: Identity, signals: &[(Signal, Duration)]) -> Result<(), Error> {
     let pid = identity.pid;
     let Some(process) = Process::hold(identity).map_err(Error::process("stop", pid))? else {
         return Ok(());
     };
-    for (signal, wait) in [(Signal::TERM, TERM_WAIT), (Signal::KILL, KILL_WAIT)] {
+    for (signal, wait) in signals {
         process
-            .signal(signal)
+            .signal(*signal)
             .map_err(Error::process("stop", pid))?;
-        let ended = process.ended_within(wait).await;
+        let ended = process.ended_within(*wait).await;
         if ended.map_err(Error::process("wait for", pid))? {
             return Ok(());
         }

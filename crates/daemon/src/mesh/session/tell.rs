@@ -1,5 +1,6 @@
 //! What is told after a pass: conditions, metrics, and what other parts go by.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
 use crate::mesh::remotes::{Judgement, Trust, judge};
 use crate::mesh::server::Server;
 use crate::mesh::verdict::{self, Credential, Verdict};
-use crate::mesh::{View, link, member};
+use crate::mesh::{View, Way, link, member};
 use crate::metrics::{ByCredential, ByNetworks};
 use crate::settings::Settings;
 
@@ -71,7 +72,7 @@ impl Session {
         let host = link::look().await?;
         told.push((
             Condition::AddressesApart,
-            apart(settings, local, base, status, &host),
+            apart(settings, local, base, status, self.links_beside(&host)),
         ));
         // What is not served yet is not in the filter either.
         let policy = if served.holds {
@@ -104,6 +105,15 @@ impl Session {
         });
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
         Ok(self.kept.memory().view())
+    }
+
+    /// Links in the network that tailscaled is in. In one of its own there are no others; and the
+    /// host's may have addresses of another mesh.
+    fn links_beside<'a>(&self, host: &'a link::Host) -> &'a [(String, IpAddr)] {
+        match self.way {
+            Way::OursApart => &[],
+            Way::None | Way::Hosts | Way::Ours => &host.addresses,
+        }
     }
 
     fn reachable(&self) -> Verdict {
@@ -215,7 +225,7 @@ fn apart(
     local: &[IpNet],
     base: &[IpNet],
     status: &Status,
-    host: &link::Host,
+    links: &[(String, IpAddr)],
 ) -> Verdict {
     let mut pods = [base, local].concat();
     pods.sort();
@@ -224,7 +234,7 @@ fn apart(
     let found = intruders(&Addresses {
         pods: IpNet::aggregate(&pods),
         services: settings.config.network.service_cidr.0.clone(),
-        links: host.addresses.clone(),
+        links: links.to_vec(),
         members: status.addresses.iter().chain(peers).copied().collect(),
     });
     if found.is_empty() {

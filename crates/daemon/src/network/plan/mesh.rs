@@ -26,7 +26,7 @@ pub const PRIORITY_MESH: u32 = 5200;
 pub const MESH_TABLE: u32 = net::ruleset::LINK_GROUP;
 
 /// What tailscaled puts on its own packets: `linuxfw.TailscaleBypassMark`, in the byte that is its.
-const TAILSCALED: Mark = Mark {
+pub const TAILSCALED_MARK: Mark = Mark {
     value: 0x8_0000,
     mask: 0xff_0000,
 };
@@ -40,7 +40,7 @@ pub(super) fn rules(desired: &Desired) -> Vec<DestinationRule> {
     }
     let refuse = |to| DestinationRule {
         to,
-        mark: Some(TAILSCALED),
+        mark: Some(TAILSCALED_MARK),
         action: RuleAction::Unreachable,
         priority: PRIORITY_MARKED,
         protocol: PROTO_HEADCNI,

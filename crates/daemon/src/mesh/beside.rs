@@ -1,0 +1,151 @@
+//! Keeps our tailscaled out of the way of another one in the host's network: two in one destroy each
+//! other's rules.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tailnet::localapi::LocalApi;
+use tailnet::tailscaled::Supervisor;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
+
+use super::memory::Kept;
+use super::{Ends, Way, namespace, ours};
+use crate::causes::with_causes;
+use crate::config::{Config, MeshNamespace};
+use crate::settings::Settings;
+
+/// How long another tailscaled may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How often it is looked for: where there is none, that is one system call.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Whether another tailscaled than ours runs in the host's network: it answers at its socket.
+pub(super) async fn has_another(config: &Config) -> bool {
+    let socket: &Path = &config.tailscale.socket;
+    if socket == ours::socket() {
+        return false;
+    }
+    let theirs = LocalApi::new(socket).within(ANSWER);
+    theirs.status().await.is_ok()
+}
+
+/// Another tailscaled that may come while ours is in the host's network.
+pub(super) struct Intruder {
+    /// By which it is found; nothing if it would make no difference.
+    config: Option<Arc<Config>>,
+    /// When it is looked for next.
+    due: Instant,
+}
+
+impl Intruder {
+    pub(super) fn new(way: Way, config: &Arc<Config>) -> Self {
+        let matters = way == Way::Ours && config.tailscale.namespace == MeshNamespace::Auto;
+        Self {
+            config: matters.then(|| Arc::clone(config)),
+            due: Instant::now() + LOOK,
+        }
+    }
+
+    /// Waits until it is there. Nothing is lost if this is cancelled.
+    pub(super) async fn comes(&mut self) {
+        let Some(config) = &self.config else {
+            return std::future::pending().await;
+        };
+        loop {
+            sleep_until(self.due).await;
+            let has_come = has_another(config).await;
+            self.due = Instant::now() + LOOK;
+            if has_come {
+                let socket = config.tailscale.socket.display();
+                tracing::warn!(
+                    %socket,
+                    "another tailscaled has come: ours moves to a network of its own"
+                );
+                return;
+            }
+        }
+    }
+}
+
+impl Ends {
+    /// Chooses the way, and keeps in mind whether ours goes out of another's way.
+    pub(super) async fn choose(&self, config: &Config, has_another: bool) -> Way {
+        let (config, dir) = (config.clone(), self.state_dir.clone());
+        let chosen = spawn_blocking(move || {
+            let mut kept = Kept::load(&dir);
+            let way = Way::choose(&config, has_another || kept.memory().is_apart);
+            if let Err(error) = kept.change(|memory| memory.is_apart = way == Way::OursApart) {
+                tracing::warn!(%error, "where tailscaled runs can't be kept");
+            }
+            way
+        });
+        // It fails only if the process ends.
+        chosen.await.unwrap_or(Way::None)
+    }
+
+    /// Makes the network of its own what it should be; whether it was made anew.
+    pub(super) async fn keep_apart(&self, settings: &Settings) -> Result<bool, String> {
+        let wanted = wanted(settings);
+        let ensured = match spawn_blocking(move || namespace::ensure(&wanted)).await {
+            Ok(outcome) => outcome.map_err(|error| with_causes(&error))?,
+            Err(error) => return Err(error.to_string()),
+        };
+        for repair in &ensured.repairs {
+            tracing::info!(repair, "the mesh's own network was repaired");
+        }
+        Ok(ensured.is_new)
+    }
+
+    /// Takes the network of its own away, if there is one. Nobody may be in it any more.
+    pub(super) async fn clear_apart(&self) {
+        let cleared = spawn_blocking(|| {
+            if !namespace::is_there() {
+                return;
+            }
+            match namespace::remove() {
+                Ok(()) => tracing::info!("the mesh's own network is gone"),
+                Err(errors) => {
+                    for error in errors {
+                        let error = with_causes(&error);
+                        tracing::warn!(error, "the mesh's own network is not gone");
+                    }
+                }
+            }
+        });
+        // It fails only if the process ends.
+        let _ = cleared.await;
+    }
+
+    /// The same with the tailscaled that is in it.
+    pub(super) async fn end_apart(&self, config: &Config) {
+        if !namespace::is_there() {
+            return;
+        }
+        let mut supervisor = Supervisor::new(ours::settings(config, Way::OursApart));
+        match supervisor.stop().await {
+            Ok(()) => self.clear_apart().await,
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::warn!(error, "the mesh's own network is not gone");
+            }
+        }
+    }
+}
+
+/// What that network has to know.
+fn wanted(settings: &Settings) -> namespace::Wanted {
+    let tailscale = &settings.config.tailscale;
+    let networks = settings.networks.as_ref();
+    let local: Vec<IpNet> = networks.map_or_else(Vec::new, |known| known.local.clone());
+    let base = networks.map_or(&[][..], |known| known.base.as_slice());
+    let all = [base, &local, &settings.mesh.remotes].concat();
+    namespace::Wanted {
+        interface: tailscale.interface.clone(),
+        port: tailscale.port,
+        local: local.iter().map(IpNet::trunc).collect(),
+        cluster: IpNet::aggregate(&all),
+    }
+}

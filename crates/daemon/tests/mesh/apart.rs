@@ -1,0 +1,280 @@
+//! Our tailscaled in a network of its own, beside a host's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lab::{
+    Attached, Cluster, EchoServer, Family, Grounds, JOINED, Join, Member, Netns, POD_NETWORKS,
+    Pulse, Signal, Site, TAG, Tailscaled, eventually, open_policy,
+};
+use serde_json::Value;
+
+/// The tag of the host's own tailscaled: it is not one of ours.
+const HOSTS_TAG: &str = "tag:laptop";
+
+#[test]
+fn ours_and_the_hosts_own_leave_each_other_alone() {
+    let _turn = crate::turn::take();
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let mut theirs = hosts_own(&cluster);
+    let before = traces(&cluster.members[0]);
+    cluster.start().unwrap();
+    let node = &cluster.members[0];
+    assert!(is_apart(node), "{}", node.told());
+    assert!(node.sh("ip netns").unwrap().contains("headcni-mesh"));
+
+    let pods = [
+        cluster.members[0].pod("p").unwrap(),
+        cluster.members[1].pod("p").unwrap(),
+    ];
+    talk(&pods);
+    // A node's own packets, under an address of its pods' network.
+    for (from, to) in [(0, 1), (1, 0)] {
+        let member = &cluster.members[from];
+        let server = EchoServer::start(&pods[to].pod, Family::V4, 0).unwrap();
+        let address = SocketAddr::new(pods[to].ips[0], server.port().unwrap());
+        let seen = member.node.call_echo(address, "hello").unwrap();
+        assert_eq!(seen.to_string(), format!("10.244.{}.1", member.number));
+    }
+    // And under its address in the mesh, which on the other's host is somebody else's.
+    let address = address_of(&theirs, "node-2");
+    let to = pods[0].ips[0];
+    let line = format!("ping -c 1 -W 10 -I {address} {to}");
+    cluster.members[1].sh(&line).unwrap();
+    reaches(&cluster.members[0], &address);
+    assert_eq!(traces(&cluster.members[0]), before);
+    await_direct(&cluster.members[1]);
+
+    let pulse = Pulse::ping(&pods[0].pod, pods[1].ips[0]).unwrap();
+    pulse.await_answer(JOINED).unwrap();
+    let pid = cluster.members[0].tailscaled_pid().unwrap();
+
+    // The daemon is not needed, and finds all of it again.
+    cluster.members[0].kill_daemon().unwrap();
+    cluster.members[0].launch().unwrap();
+    cluster.members[0].await_ready(JOINED).unwrap();
+    assert_eq!(cluster.members[0].tailscaled_pid().unwrap(), pid);
+    assert!(pulse.longest_gap() < Duration::from_secs(3));
+
+    // The host's is killed, and meanwhile the daemon starts: ours stays where it is.
+    theirs.kill().unwrap();
+    cluster.members[0].stop_daemon().unwrap();
+    cluster.members[0].launch().unwrap();
+    cluster.members[0].await_ready(JOINED).unwrap();
+    assert_eq!(cluster.members[0].tailscaled_pid().unwrap(), pid);
+    assert!(is_apart(&cluster.members[0]));
+    assert!(pulse.longest_gap() < Duration::from_secs(3));
+    theirs.resume().unwrap();
+    eventually(JOINED, "the host's own is back", || {
+        (theirs.status().ok()?["BackendState"] == "Running").then_some(())
+    })
+    .unwrap();
+
+    // Ours is killed, and comes back to the same network.
+    cluster.members[0].sh(&format!("kill -9 {pid}")).unwrap();
+    eventually(JOINED, "another tailscaled of ours", || {
+        let now = cluster.members[0].tailscaled_pid().ok()?;
+        (now != pid).then_some(())
+    })
+    .unwrap();
+    pulse.reset();
+    pulse.await_answer(JOINED).unwrap();
+    assert!(is_apart(&cluster.members[0]));
+    talk(&pods);
+    reaches(&cluster.members[0], &address);
+    assert_eq!(traces(&cluster.members[0]), before);
+    drop(pulse);
+
+    cluster.members[0].stop_daemon().unwrap();
+    let output = cluster.members[0].command(&["uninstall"]).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let node = &cluster.members[0];
+    assert_eq!(left_overs(node), "");
+    assert_eq!(traces(node), before);
+    reaches(node, &address);
+    sniffer.end().unwrap().check_nothing_in_clear().unwrap();
+}
+
+#[test]
+fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
+    let _turn = crate::turn::take();
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    cluster.headscale.set_policy(&policy()).unwrap();
+    let config = cluster.members[0].config(&cluster.headscale.url());
+    let told = |how: &str| format!("{config}  namespace: {how}\n");
+    let node = &cluster.members[0];
+    node.configure(&told("own")).unwrap();
+    // What somebody who was killed half-way may have left.
+    node.sh("touch /run/netns/headcni-mesh
+         ip link add hcmesh0 type veth peer name host0")
+        .unwrap();
+    cluster.start().unwrap();
+    assert!(is_apart(&cluster.members[0]));
+    let pods = [
+        cluster.members[0].pod("p").unwrap(),
+        cluster.members[1].pod("p").unwrap(),
+    ];
+    talk(&pods);
+
+    // What others take away comes back: of the pair, both ends and all that was on them.
+    let node = &cluster.members[0];
+    node.sh("ip link delete hcmesh0; nft delete table inet headcni-mesh")
+        .unwrap();
+    node.configure(&told("own").replace("tailscale:\n", "tailscale:\n  hostname: first\n"))
+        .unwrap();
+    node.signal(Signal::HUP);
+    await_talk(&pods);
+
+    node.configure(&told("host")).unwrap();
+    node.signal(Signal::HUP);
+    eventually(JOINED, "ours is in the host's network", || {
+        (!is_apart(node) && left_overs(node).is_empty()).then_some(())
+    })
+    .unwrap();
+    await_talk(&pods);
+
+    node.configure(&told("auto")).unwrap();
+    node.signal(Signal::HUP);
+    let theirs = hosts_own(&cluster);
+    eventually(JOINED, "ours has moved", || is_apart(node).then_some(())).unwrap();
+    await_talk(&pods);
+    let address = address_of(&theirs, "node-2");
+    reaches(node, &address);
+    sniffer.end().unwrap().check_nothing_in_clear().unwrap();
+}
+
+/// A policy by which the host's own reaches nodes and pods, so that it has routes to them.
+fn policy() -> Value {
+    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    policy["tagOwners"][HOSTS_TAG] = serde_json::json!([]);
+    let sources = policy["acls"][0]["src"].as_array_mut().unwrap();
+    sources.push(HOSTS_TAG.into());
+    policy
+}
+
+/// A tailscaled on the first node that has nothing to do with us, but takes everybody's routes.
+fn hosts_own<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
+    let headscale = &cluster.headscale;
+    headscale.set_policy(&policy()).unwrap();
+    let theirs = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
+    let key = headscale.preauth_key(HOSTS_TAG).unwrap();
+    let join = Join {
+        url: &headscale.url(),
+        key: &key,
+        advertise: &[],
+    };
+    theirs.join(&join).unwrap();
+    theirs.cli(["set", "--hostname=laptop"]).unwrap();
+    theirs
+}
+
+/// Whether our tailscaled runs in another network than the node's.
+fn is_apart(member: &Member) -> bool {
+    let of = |pid: u32| std::fs::read_link(PathBuf::from(format!("/proc/{pid}/ns/net"))).ok();
+    let ours = member.tailscaled_pid().ok().and_then(of);
+    ours.is_some() && ours != of(member.node.holder_pid())
+}
+
+/// Rules and chains of the host's own tailscaled.
+fn traces(member: &Member) -> String {
+    member
+        .sh(
+            "for family in -4 -6; do ip $family rule | grep '^52[1-7]0:'; done
+             for tables in iptables ip6tables; do
+                 for table in filter nat mangle; do $tables -t $table -S | grep ts- || true; done
+             done",
+        )
+        .unwrap()
+}
+
+/// What there is of the network of its own.
+fn left_overs(member: &Member) -> String {
+    member
+        .sh("ls /run/netns | grep headcni || true
+             ip -o link show dev hcmesh0 2>/dev/null || true
+             nft list tables | grep headcni-mesh || true
+             for family in -4 -6; do ip $family rule | grep '^5205:' || true; done")
+        .unwrap()
+}
+
+/// Each pod reaches each other under its own address.
+fn talk(pods: &[Attached<'_>]) {
+    for (from, to) in pairs(pods) {
+        for ip in &to.ips {
+            let seen = try_talk(from, to, *ip).unwrap();
+            assert!(from.ips.contains(&seen), "{seen} is not {:?}", from.ips);
+        }
+    }
+}
+
+/// The same, as soon as the mesh is back.
+fn await_talk(pods: &[Attached<'_>]) {
+    for (from, to) in pairs(pods) {
+        for ip in &to.ips {
+            eventually(JOINED, "pods talk again", || {
+                let seen = try_talk(from, to, *ip).ok()?;
+                from.ips.contains(&seen).then_some(())
+            })
+            .unwrap();
+        }
+    }
+}
+
+fn pairs<'p, 'a>(
+    pods: &'p [Attached<'a>],
+) -> impl Iterator<Item = (&'p Attached<'a>, &'p Attached<'a>)> {
+    let others = |from: &'p Attached<'a>| pods.iter().filter(|to| to.ips != from.ips);
+    pods.iter()
+        .flat_map(move |from| others(from).map(move |to| (from, to)))
+}
+
+fn try_talk(from: &Attached<'_>, to: &Attached<'_>, ip: IpAddr) -> anyhow::Result<IpAddr> {
+    let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
+    let server = EchoServer::start(&to.pod, family, 0)?;
+    from.pod
+        .call_echo(SocketAddr::new(ip, server.port()?), "hello")
+}
+
+/// The address of another member, as the host's own knows it.
+fn address_of(theirs: &Tailscaled, name: &str) -> String {
+    eventually(JOINED, "the host's own knows the other node", || {
+        let status = theirs.status().ok()?;
+        let mut peers = status["Peer"].as_object()?.values();
+        let peer = peers.find(|peer| peer["HostName"] == name)?;
+        Some(peer["TailscaleIPs"][0].as_str()?.to_owned())
+    })
+    .unwrap()
+}
+
+/// The host's own leads to another member.
+fn reaches(member: &Member, address: &str) {
+    eventually(JOINED, "the host's own reaches the other node", || {
+        let way = member.sh(&format!("ip route get {address}")).ok()?;
+        let line = format!("ping -c 1 -W 2 {address}");
+        (way.contains("tailscale0") && member.sh(&line).is_ok()).then_some(())
+    })
+    .unwrap();
+}
+
+/// Waits until a node sends to ours at the host's own address, and by no relay.
+fn await_direct(from: &Member) {
+    let cli = lab::tools::TAILSCALE.program("tailscale");
+    let line = format!(
+        "{} --socket=/run/headcni/tailscaled.sock status --json",
+        cli.display()
+    );
+    eventually(JOINED, "a direct way", || {
+        let status: Value = serde_json::from_str(&from.sh(&line).ok()?).ok()?;
+        let mut peers = status["Peer"].as_object()?.values();
+        let ours = peers.find(|peer| peer["HostName"] == "node-1")?;
+        let way = ours["CurAddr"].as_str()?;
+        let is_hosts = way.starts_with("10.99.0.") || way.starts_with("[fd99:");
+        (is_hosts && way.ends_with(":41642")).then_some(())
+    })
+    .unwrap();
+}
