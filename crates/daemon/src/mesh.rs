@@ -16,6 +16,7 @@ mod ours;
 pub mod plan;
 pub mod remotes;
 mod remove;
+mod resolver;
 mod server;
 mod session;
 pub mod verdict;

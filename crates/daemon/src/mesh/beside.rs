@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use super::memory::Kept;
-use super::{Ends, Way, namespace, ours};
+use super::{Ends, Way, namespace, ours, resolver};
 use crate::causes::with_causes;
 use crate::config::{Config, MeshNamespace};
 use crate::settings::Settings;
@@ -88,8 +88,12 @@ impl Ends {
 
     /// Makes the network of its own what it should be; whether it was made anew.
     pub(super) async fn keep_apart(&self, settings: &Settings) -> Result<bool, String> {
-        let wanted = wanted(settings);
-        let ensured = match spawn_blocking(move || namespace::ensure(&wanted)).await {
+        let mut wanted = wanted(settings);
+        let ensured = spawn_blocking(move || {
+            wanted.resolver = resolver::find(Path::new("/"));
+            namespace::ensure(&wanted)
+        });
+        let ensured = match ensured.await {
             Ok(outcome) => outcome.map_err(|error| with_causes(&error))?,
             Err(error) => return Err(error.to_string()),
         };
@@ -147,5 +151,6 @@ fn wanted(settings: &Settings) -> namespace::Wanted {
         port: tailscale.port,
         local: local.iter().map(IpNet::trunc).collect(),
         cluster: IpNet::aggregate(&all),
+        resolver: None,
     }
 }

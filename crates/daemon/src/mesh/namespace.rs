@@ -47,14 +47,18 @@ const INSIDE_MAC: Mac = Mac::local([0x02, b'h', b'c', b'm', 0, 2]);
 const MTU_BYTES: u32 = 1500;
 
 /// Settings of the network, below `/proc/sys/net`. New links have the defaults.
-const SYSCTLS: [(&str, &str); 6] = [
+const SYSCTLS: [(&str, &str); 7] = [
     ("ipv4/conf/all/forwarding", "1"),
     ("ipv6/conf/default/disable_ipv6", "0"),
     ("ipv6/conf/all/disable_ipv6", "0"),
     ("ipv6/conf/all/forwarding", "1"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
+    // For questions to a resolver on loopback, which are led elsewhere.
+    ("ipv4/conf/all/route_localnet", "1"),
 ];
+/// Whether the host's end has no IPv6.
+const NO_IPV6: &str = "ipv6/conf/hcmesh0/disable_ipv6";
 
 /// What the network is to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +71,8 @@ pub(super) struct Wanted {
     pub(super) local: Vec<IpNet>,
     /// The networks of all pods, as far as they are known.
     pub(super) cluster: Vec<IpNet>,
+    /// Who answers what a resolver on the host's loopback is asked.
+    pub(super) resolver: Option<Ipv4Addr>,
 }
 
 /// What had to be done.
@@ -93,7 +99,7 @@ pub(super) enum NamespaceError {
     },
     #[error("look into the network namespace {PATH}")]
     Visit(#[source] VisitError),
-    #[error("set the sysctl net/{name} in {PATH}")]
+    #[error("set the sysctl net/{name} for the mesh's own network")]
     Sysctl {
         name: &'static str,
         #[source]
@@ -203,6 +209,7 @@ fn ensure_here(wanted: &Wanted) -> Result<Ensured, NamespaceError> {
         .map_err(NamespaceError::Visit)??;
 
     let pair = ensure_pair(&here.route, &there.route, &inside, &mut repairs)?;
+    let has_ipv6 = has_ipv6 && lets_ipv6_pass(wanted)?;
     let sides = [
         (Side::of_host(pair.0), &here.route),
         (Side::of_inside(pair.1, wanted), &there.route),
@@ -216,6 +223,21 @@ fn ensure_here(wanted: &Wanted) -> Result<Ensured, NamespaceError> {
 
 fn has_ipv6() -> bool {
     matches!(sysctl::get("ipv6/conf/all/forwarding"), Ok(Some(_)))
+}
+
+/// Whether the host's end has IPv6. Where it is switched off on the host it stays so, unless pods
+/// have it.
+fn lets_ipv6_pass(wanted: &Wanted) -> Result<bool, NamespaceError> {
+    let failed = |source| NamespaceError::Sysctl {
+        name: NO_IPV6,
+        source,
+    };
+    let has_pods = wanted.local.iter().any(|net| net.addr().is_ipv6());
+    match sysctl::get(NO_IPV6).map_err(failed)?.as_deref() {
+        Some("0") => Ok(true),
+        Some(_) if has_pods => sysctl::set(NO_IPV6, "0").map_err(failed),
+        _ => Ok(false),
+    }
 }
 
 fn set_sysctls(repairs: &mut Vec<String>) -> Result<(), NamespaceError> {

@@ -17,9 +17,9 @@ use tailnet::tailscaled::Supervisor;
 use tokio::time::timeout;
 
 use super::memory::{HostPrefs, Kept, Memory};
-use super::{Way, namespace, ours};
 use super::plan::{OtherNode, OwnNode, ServerView};
 use super::server::Server;
+use super::{Way, namespace, ours};
 use crate::causes::with_causes;
 use crate::config::{Config, Secrets};
 use crate::metrics::Metrics;
@@ -169,7 +169,9 @@ impl Leaving<'_> {
                  (headscale nodes delete)"
             ));
         }
-        let outcome = Supervisor::new(ours::settings(self.config, Way::Ours)).stop().await;
+        let outcome = Supervisor::new(ours::settings(self.config, Way::Ours))
+            .stop()
+            .await;
         outcome.map_err(|error| with_causes(&error))?;
         let dir = &self.config.tailscale.state_dir;
         match fs::remove_dir_all(dir) {

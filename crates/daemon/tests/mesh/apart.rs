@@ -21,6 +21,17 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     let mut cluster = Cluster::new(&grounds).unwrap();
     let mut theirs = hosts_own(&cluster);
     let before = traces(&cluster.members[0]);
+    assert!(
+        before.contains("5270:") && before.contains("ts-input"),
+        "{before}"
+    );
+    // As where systemd's resolver is the host's.
+    let servers = format!("nameserver {}\n", grounds.server_port.v4);
+    let resolved = "run/systemd/resolve/resolv.conf";
+    cluster.members[0]
+        .node
+        .write(&format!("/{resolved}"), servers)
+        .unwrap();
     cluster.start().unwrap();
     let node = &cluster.members[0];
     assert!(is_apart(node), "{}", node.told());
@@ -47,6 +58,21 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     reaches(&cluster.members[0], &address);
     assert_eq!(traces(&cluster.members[0]), before);
     await_direct(&cluster.members[1]);
+    // The hard case: the host's own knows ways to all pods, also to the node's.
+    let known = table_of_theirs(&cluster.members[0]);
+    for number in [1, 2] {
+        assert!(
+            known.contains(&format!("10.244.{number}.0/24 dev tailscale0")),
+            "{known}"
+        );
+    }
+    // A resolver on the host's loopback is none in there.
+    let resolver = EchoServer::start(&grounds.server, Family::V4, 53).unwrap();
+    let ask =
+        "exec 3<>/dev/tcp/127.0.0.53/53; echo name >&3; read -r -t 20 -u 3 answer; echo $answer";
+    let line = format!("ip netns exec headcni-mesh bash -c '{ask}'");
+    assert!(!cluster.members[0].sh(&line).unwrap().trim().is_empty());
+    drop(resolver);
 
     let pulse = Pulse::ping(&pods[0].pod, pods[1].ips[0]).unwrap();
     pulse.await_answer(JOINED).unwrap();
@@ -87,6 +113,11 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     await_talk(&pods);
     reaches(&cluster.members[0], &address);
     assert_eq!(traces(&cluster.members[0]), before);
+    // The server takes the routes of a node that was away from everybody for a while.
+    eventually(JOINED, "the host's own knows the same ways", || {
+        (table_of_theirs(&cluster.members[0]) == known).then_some(())
+    })
+    .unwrap();
     drop(pulse);
 
     cluster.members[0].stop_daemon().unwrap();
@@ -146,6 +177,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     await_talk(&pods);
     let address = address_of(&theirs, "node-2");
     reaches(node, &address);
+    assert!(traces(node).contains("5270:"));
     sniffer.end().unwrap().check_nothing_in_clear().unwrap();
 }
 
@@ -190,6 +222,13 @@ fn traces(member: &Member) -> String {
                  for table in filter nat mangle; do $tables -t $table -S | grep ts- || true; done
              done",
         )
+        .unwrap()
+}
+
+/// Its routes.
+fn table_of_theirs(member: &Member) -> String {
+    member
+        .sh("ip route show table 52 | sort; ip -6 route show table 52 | sort")
         .unwrap()
 }
 

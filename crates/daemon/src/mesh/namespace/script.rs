@@ -75,9 +75,20 @@ pub(super) fn inside(wanted: &Wanted) -> Script {
         interface,
         local,
         cluster,
+        resolver,
         ..
     } = wanted;
     let mut rules = String::new();
+    if let Some(resolver) = resolver {
+        chain(
+            &mut rules,
+            "output",
+            "type nat hook output priority -100",
+            &["udp", "tcp"].map(|protocol| {
+                format!("ip daddr 127.0.0.0/8 {protocol} dport 53 dnat ip to {resolver}")
+            }),
+        );
+    }
     let mut guard = vec![format!("oifname {{ \"lo\", \"{interface}\" }} return")];
     let to_local = destinations(local);
     guard.extend(to_local.map(|pods| format!("oifname \"{PEER}\" {pods} return")));
@@ -106,6 +117,9 @@ pub(super) fn inside(wanted: &Wanted) -> Script {
     hidden.extend(own);
     hidden.push(format!(
         "iifname \"{PEER}\" oifname \"{interface}\" masquerade"
+    ));
+    hidden.push(format!(
+        "oifname \"{PEER}\" ip saddr 127.0.0.0/8 masquerade"
     ));
     chain(
         &mut rules,
@@ -165,6 +179,7 @@ mod tests {
             port: 41642,
             local: nets(local),
             cluster: nets(&["10.244.0.0/16", "fd00:10:244::/48", "10.244.7.0/24"]),
+            resolver: None,
         }
     }
 
@@ -226,11 +241,22 @@ table inet headcni-mesh {{
 		oifname "headcni01" ip saddr {{ 10.244.7.0/24 }} return
 		oifname "headcni01" ip6 saddr {{ fd00:10:244:7::/64 }} return
 		iifname "host0" oifname "headcni01" masquerade
+		oifname "host0" ip saddr 127.0.0.0/8 masquerade
 	}}
 }}
 "#
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_a_resolver_on_loopback_is_asked_goes_to_a_real_one() {
+        let wanted = Wanted {
+            resolver: Some("192.168.7.1".parse().unwrap()),
+            ..wanted(&[])
+        };
+        let rule = "\t\tip daddr 127.0.0.0/8 udp dport 53 dnat ip to 192.168.7.1\n";
+        assert!(inside(&wanted).text.contains(rule));
     }
 
     #[test]

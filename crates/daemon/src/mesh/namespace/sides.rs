@@ -264,6 +264,7 @@ mod tests {
             port: 41642,
             local: nets(&["10.244.7.0/24"]),
             cluster: nets(&["10.244.0.0/16"]),
+            resolver: None,
         }
     }
 
