@@ -1,5 +1,5 @@
 //! A network of its own for our tailscaled, beside a host's: a named namespace, and a veth pair that
-//! joins it to the host. See docs/adr/0019.
+//! joins it to the host. See docs/adr/0021.
 //!
 //! [`ensure`] may be called at any time, and finishes what somebody who was killed has begun; one that
 //! finds all in order changes nothing. The network outlives the daemon, as tailscaled in it does.

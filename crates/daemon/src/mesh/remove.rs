@@ -37,8 +37,8 @@ const STATE_FILE: &str = "tailscaled.state";
 pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -> Vec<String> {
     let kept = Kept::load(state_dir);
     let has_own = config.tailscale.state_dir.join(STATE_FILE).exists();
-    if !has_own && kept.memory().host.is_none() {
-        return remove_namespace();
+    if !has_own && kept.memory().host.is_none() && !namespace::is_there() {
+        return Vec::new();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -61,7 +61,13 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
             errors.extend(leaving.end_own().await.err());
         }
     });
-    errors.extend(remove_namespace());
+    // Nobody is in it any more, unless something went wrong.
+    if errors.is_empty() && namespace::is_there() {
+        match namespace::remove() {
+            Ok(()) => tell("took the mesh's own network away".to_owned()),
+            Err(causes) => errors.extend(causes.iter().map(with_causes)),
+        }
+    }
     // Whoever is asked again must not give back what somebody has changed since.
     if errors.is_empty() {
         let outcome = kept.erase();
@@ -72,13 +78,6 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
         );
     }
     errors
-}
-
-/// Takes away the network that ours may have had for itself.
-fn remove_namespace() -> Vec<String> {
-    let outcome = namespace::remove();
-    let errors = outcome.err().unwrap_or_default();
-    errors.iter().map(with_causes).collect()
 }
 
 struct Leaving<'a> {

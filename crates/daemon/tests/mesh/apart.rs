@@ -27,10 +27,9 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     );
     // As where systemd's resolver is the host's.
     let servers = format!("nameserver {}\n", grounds.server_port.v4);
-    let resolved = "run/systemd/resolve/resolv.conf";
     cluster.members[0]
         .node
-        .write(&format!("/{resolved}"), servers)
+        .write("/run/systemd/resolve/resolv.conf", servers)
         .unwrap();
     cluster.start().unwrap();
     let node = &cluster.members[0];
