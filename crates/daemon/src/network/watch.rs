@@ -132,8 +132,8 @@ fn listen(signals: &Signals, stop: &PipeReader) {
 
 fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
     let (mut route, mut netfilter) = (Watch::route()?, Watch::netfilter()?);
-    let mut flaps = Flaps::of(&net::links(&Socket::route()?)?);
-    let mut mesh = MeshLink::default();
+    let links = net::links(&Socket::route()?)?;
+    let (mut flaps, mut mesh) = (Flaps::of(&links), MeshLink::among(&links));
     // Whatever happened before the sockets were there.
     tell(signals, BOTH);
     while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {

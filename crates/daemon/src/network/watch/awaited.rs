@@ -1,9 +1,12 @@
 //! What passes wait for: the mesh's link, which tailscaled makes and others may switch, and the
 //! addresses that this node sends from, where a bridge has them.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use net::Link;
+use net::ruleset::LINK_GROUP;
 use net::watch::Change;
 
 use crate::network::Desired;
@@ -42,13 +45,33 @@ impl Awaited {
 pub(super) struct MeshLink {
     /// Its name and number, and whether it was on.
     last: Option<(String, u32, bool)>,
+    /// The names of links that are no pods', by their numbers.
+    names: HashMap<u32, String>,
 }
 
 impl MeshLink {
+    /// With the links that are there.
+    pub(super) fn among(links: &[Link]) -> Self {
+        let others = links.iter().filter(|link| link.group != LINK_GROUP);
+        Self {
+            last: None,
+            names: others.map(|link| (link.index, link.name.clone())).collect(),
+        }
+    }
+
     /// Takes note of a change; whether something has come or gone that passes wait for. Links tell of
     /// themselves also when it is of no matter.
     pub(super) fn concerns(&mut self, change: &Change, awaited: &Awaited) -> bool {
         let is_awaited = |name: &String| awaited.names().link.as_ref() == Some(name);
+        match change {
+            Change::Link {
+                index, name, group, ..
+            } if *group != LINK_GROUP => {
+                self.names.insert(*index, name.clone());
+            }
+            Change::LinkGone { name, .. } => self.names.retain(|_, known| known != name),
+            _ => {}
+        }
         match change {
             Change::Link {
                 index, name, is_up, ..
@@ -62,6 +85,9 @@ impl MeshLink {
                 self.last = None;
                 true
             }
+            // With its last address a link loses all routes of IPv4, and nobody is told of them.
+            // tailscaled takes them away whenever it has to log in.
+            Change::AddressGone { link } => self.names.get(link).is_some_and(is_awaited),
             Change::Address { address } => awaited.names().sources.contains(address),
             _ => false,
         }
@@ -119,6 +145,24 @@ mod tests {
         ] {
             assert_eq!(seen.concerns(&change, &awaited), expected, "{change:?}");
         }
+    }
+
+    #[test]
+    fn an_address_that_the_mesh_s_link_loses_counts() {
+        let awaited = awaited(Mode::Native, Some(&mesh()));
+        let mut seen = MeshLink::default();
+        let gone = |link| Change::AddressGone { link };
+        assert!(!seen.concerns(&gone(7), &awaited));
+        seen.concerns(&link("eth0", 2, true), &awaited);
+        seen.concerns(&link("headcni01", 7, true), &awaited);
+        assert!(seen.concerns(&gone(7), &awaited));
+        assert!(!seen.concerns(&gone(2), &awaited));
+        let link_gone = Change::LinkGone {
+            name: "headcni01".to_owned(),
+            group: 0,
+        };
+        seen.concerns(&link_gone, &awaited);
+        assert!(!seen.concerns(&gone(7), &awaited));
     }
 
     #[test]
