@@ -134,7 +134,9 @@ fn plan_gateways(
     actions.extend(old.map(|gateway| Action::RemoveGateway(*gateway)));
 }
 
-/// The route under those to pods: what isn't a pod's address has no way out.
+/// The route under those to pods: what isn't a pod's address has no way out. With a mesh there is one
+/// to the whole cluster, too: whoever flushes all rules and nftables at once leaves but this between
+/// pods' packets and the default route.
 pub(super) fn unreachable(network: IpNet) -> Route {
     Route {
         metric: Some(METRIC_UNREACHABLE),
@@ -150,6 +152,17 @@ pub(super) fn is_ours(route: &Route) -> bool {
         && route.metric == Some(METRIC_UNREACHABLE)
 }
 
+/// The networks that have such a route.
+fn refused(desired: &Desired) -> Vec<IpNet> {
+    let mut networks = desired.local.clone();
+    if desired.mesh.is_some() {
+        networks.extend(desired.cluster_of_pods());
+        networks.sort_unstable();
+        networks.dedup();
+    }
+    networks
+}
+
 /// Routes to add, and routes to remove.
 fn plan_routes(desired: &Desired, observed: &Observed) -> (Vec<Action>, Vec<Action>) {
     let present: Vec<IpNet> = observed
@@ -158,8 +171,9 @@ fn plan_routes(desired: &Desired, observed: &Observed) -> (Vec<Action>, Vec<Acti
         .filter(|route| is_ours(route))
         .map(|route| route.dst)
         .collect();
-    let missing = desired.local.iter().filter(|net| !present.contains(net));
-    let old = present.iter().filter(|net| !desired.local.contains(net));
+    let wanted = refused(desired);
+    let missing = wanted.iter().filter(|net| !present.contains(net));
+    let old = present.iter().filter(|net| !wanted.contains(net));
     (
         missing.copied().map(Action::AddRoute).collect(),
         old.copied().map(Action::RemoveRoute).collect(),

@@ -31,7 +31,7 @@ fn hundreds_of_nodes_are_led_to_in_no_time() {
         let config = daemon::config::Config::default();
         let wanted = super::wanted_by(&config, crate::scene::LOCAL, base, Some(&mesh_to(&all())));
         let repairs = meshed.scene.passed(&wanted);
-        assert!(repairs.len() < 50, "{repairs:?}");
+        assert!(repairs.len() < 80, "{repairs:?}");
         assert_eq!(count(&meshed), 2 * NODES);
         let began = Instant::now();
         assert_eq!(meshed.scene.passed(&wanted), [""; 0]);

@@ -38,6 +38,7 @@ fn with_mesh(desired: &Desired) -> Observed {
     let mut observed = before();
     for action in plan(desired, &observed.clone(), &memory()) {
         match action {
+            Action::AddRoute(network) => observed.routes.push(unreachable(network)),
             Action::SetRoutes(routes) => observed.routes.extend(routes),
             Action::AddRule(rule) => observed.rules.push(rule),
             other => panic!("{other:?}"),
@@ -89,22 +90,26 @@ fn rule_of(priority: u32, network: &str) -> DestinationRule {
     }
 }
 
+fn cluster() -> [IpNet; 2] {
+    ["10.244.0.0/16", "fd00:244::/56"].map(|network| network.parse().unwrap())
+}
+
 fn rules_of_mesh() -> Vec<DestinationRule> {
-    let both = ["10.244.0.0/16", "fd00:244::/56"];
-    let of = |priority| both.map(|network| rule_of(priority, network));
+    let of = |priority| cluster().map(|network| rule_of(priority, &network.to_string()));
     [of(5195), of(5200)].concat()
 }
 
 #[test]
 fn ways_come_before_the_rules_that_lead_to_them() {
     let (ours, ours6) = (Some("10.244.3.1"), Some("fd00:244:0:3::1"));
-    let mut expected = vec![Action::SetRoutes(vec![
+    let mut expected: Vec<Action> = cluster().map(Action::AddRoute).into();
+    expected.push(Action::SetRoutes(vec![
         all("0.0.0.0/0"),
         all("::/0"),
         to("10.244.4.0/24", None, ours),
         to("10.244.5.0/24", None, ours),
         to("fd00:244:0:4::/64", None, ours6),
-    ])];
+    ]));
     expected.extend(rules_of_mesh().into_iter().map(Action::AddRule));
     assert_eq!(plan(&with(&mesh()), &before(), &memory()), expected);
 }
@@ -113,6 +118,8 @@ fn ways_come_before_the_rules_that_lead_to_them() {
 fn without_a_mesh_all_of_it_goes_in_reverse() {
     let observed = with_mesh(&with(&mesh()));
     let actions = plan(&desired(), &observed, &memory());
+    let (actions, last) = actions.split_at(actions.len() - 2);
+    assert_eq!(last, cluster().map(Action::RemoveRoute));
     let (last, rules) = actions.split_last().unwrap();
     let mut priorities = Vec::new();
     for action in rules {
@@ -142,8 +149,9 @@ fn without_its_link_only_what_protects_is_made(#[case] link_state: Option<bool>)
     }));
     let actions = plan(&desired, &observed, &memory());
     let protecting = Action::SetRoutes(vec![all("0.0.0.0/0"), all("::/0")]);
-    assert_eq!(actions[0], protecting);
-    assert_eq!(actions.len(), 1 + rules_of_mesh().len());
+    assert_eq!(actions[..2], cluster().map(Action::AddRoute));
+    assert_eq!(actions[2], protecting);
+    assert_eq!(actions.len(), 3 + rules_of_mesh().len());
 }
 
 #[test]
@@ -209,7 +217,7 @@ fn where_tailscaled_is_in_a_namespace_of_its_own_routes_go_by_a_gateway() {
         ..mesh()
     };
     let actions = plan(&with(&mesh), &before(), &memory());
-    let Action::SetRoutes(routes) = &actions[0] else {
+    let Action::SetRoutes(routes) = &actions[2] else {
         panic!("{actions:?}");
     };
     let expected = [
@@ -231,7 +239,7 @@ fn a_bridge_s_address_is_the_source_as_soon_as_it_is_there() {
     let desired = with_config(&config, &mesh());
     let mut observed = before();
     observed.addresses.clear();
-    let routes = |observed: &Observed| match plan(&desired, observed, &memory()).remove(0) {
+    let routes = |observed: &Observed| match plan(&desired, observed, &memory()).remove(2) {
         Action::SetRoutes(routes) => routes,
         other => panic!("{other:?}"),
     };
