@@ -6,6 +6,7 @@
 
 pub mod apart;
 mod beside;
+mod greeted;
 mod keep;
 mod link;
 mod measure;
@@ -19,6 +20,7 @@ mod remove;
 mod resolver;
 mod server;
 mod session;
+mod unheard;
 pub mod verdict;
 mod view;
 mod way;

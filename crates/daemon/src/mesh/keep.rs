@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use tailnet::localapi::{Event as BusEvent, LocalApi, Watch};
 use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::beside::{self, Intruder};
@@ -27,10 +27,14 @@ use crate::settings::Settings;
 
 /// More may come after a sign of a change, and is looked at with it.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Until something happens. The clock can't add more.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
 /// Addresses of pods that need a route of their own are collected for so long.
 const COLLECT: Duration = Duration::from_secs(1);
 /// When what could not be made is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// How often it is looked whether anything is heard of other nodes.
+const LISTEN: Duration = Duration::from_secs(3);
 /// So many of them have one.
 pub const MOST_OUTSIDE: usize = 64;
 
@@ -110,7 +114,7 @@ impl Ends {
                 settings: &current,
                 outside: outside.iter().copied().collect(),
             };
-            let mut wait = Duration::MAX;
+            let mut wait = FOREVER;
             let mut is_placed = true;
             if way == Way::OursApart {
                 match self.keep_apart(&current).await {
@@ -141,6 +145,9 @@ impl Ends {
                     changes.mark_unchanged();
                 }
             }
+            // What is of no matter must not put the next pass off.
+            let due = Instant::now() + wait;
+            let mut listen = Instant::now() + LISTEN;
             loop {
                 tokio::select! {
                     alive = changes.changed() => {
@@ -170,7 +177,13 @@ impl Ends {
                         }
                     }
                     () = intruder.comes() => return,
-                    () = sleep(wait) => break,
+                    () = sleep_until(listen), if is_running => {
+                        if session.is_unheard().await {
+                            break;
+                        }
+                        listen = Instant::now() + LISTEN;
+                    }
+                    () = sleep_until(due) => break,
                 }
             }
             settle(&mut bus).await;

@@ -149,6 +149,8 @@ pub enum Why {
     Forgotten,
     /// It is a member of another server's mesh.
     OtherServer,
+    /// It does not get connected though the server answers.
+    Stuck,
 }
 
 impl fmt::Display for Why {
@@ -157,6 +159,7 @@ impl fmt::Display for Why {
             Self::LoggedOut => "it is logged out",
             Self::Forgotten => "the server does not know this node any more",
             Self::OtherServer => "it is a member of another server's mesh",
+            Self::Stuck => "it does not get connected, though the server answers",
         })
     }
 }
@@ -299,7 +302,12 @@ pub fn plan(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
 
 /// Whoever has our networks still and was this node.
 fn former_selves(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
-    let ServerView::Listed { others, .. } = &seen.server else {
+    // As long as it is not known which one this node is, it could be one of these.
+    let ServerView::Listed {
+        own: Some(_),
+        others,
+    } = &seen.server
+    else {
         return Vec::new();
     };
     let has_ours = |other: &&OtherNode| {

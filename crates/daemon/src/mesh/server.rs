@@ -193,6 +193,11 @@ impl Server {
         self.client.has_api_key()
     }
 
+    /// Whether anything is known of it.
+    pub(super) fn was_asked(&self) -> bool {
+        !matches!(self.known, Known::Nothing)
+    }
+
     /// What is wrong with it.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.known {
@@ -216,6 +221,11 @@ impl Server {
         let Known::Nodes(nodes) = &self.known else {
             return ServerView::Unknown;
         };
+        // One that has a key and does not say which, as after its start, is one of the list. Which one
+        // is not known, and this node's own must not be taken for another's.
+        if status.has_node_key && is_no_key(&status.this.key) {
+            return ServerView::Unknown;
+        }
         let keys = Keys {
             node: &status.this.key,
             machine: None,
@@ -311,6 +321,12 @@ fn api_key(secrets: &Secrets) -> Option<Secret> {
     Some(Secret::new(found.secret.expose()))
 }
 
+/// Whether this is what tailscaled says when it says no key.
+fn is_no_key(key: &str) -> bool {
+    let digits = key.trim_start_matches("nodekey:");
+    digits.chars().all(|digit| digit == '0')
+}
+
 fn shares_address(node: &Node, status: &Status) -> bool {
     let mut addresses = node.addresses.iter();
     status.addresses.is_empty() || addresses.any(|address| status.addresses.contains(address))
@@ -337,6 +353,13 @@ fn pause(nodes: usize, is_settled: bool, failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_nought_is_none() {
+        assert!(is_no_key(""));
+        assert!(is_no_key(&format!("nodekey:{}", "0".repeat(64))));
+        assert!(!is_no_key("nodekey:00ab"));
+    }
 
     #[test]
     fn a_large_cluster_asks_no_more_often_than_a_small_one() {

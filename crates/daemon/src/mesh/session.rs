@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use tailnet::localapi::{AuthKey, LocalApi, Prefs, Start, Status};
 
+use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
-use super::plan::{self, Login, Own, Seen, ServerView, Step, Wanted, plan};
+use super::plan::{self, Login, Own, Seen, ServerView, Step, Wanted, Why, plan};
 use super::server::Server;
+use super::unheard::Unheard;
 use super::{View, Way, member};
 use crate::causes::with_causes;
 use crate::conditions::Condition;
@@ -22,6 +24,12 @@ use crate::settings::Settings;
 
 /// How long a login may take.
 const JOIN: Duration = Duration::from_mins(1);
+/// How long the server may take to list a node that has joined again. Another login before that
+/// would only end the one that is on its way.
+const LISTED: Duration = Duration::from_secs(15);
+/// How long a tailscaled may take to be connected to a server that answers. It tries every 30 seconds
+/// at least.
+const CONNECTED: Duration = Duration::from_mins(1);
 /// How often all is looked at though nothing happened.
 const FULL_PASS: Duration = Duration::from_mins(1);
 /// How soon something that is on its way is looked at again, if no event comes before.
@@ -39,10 +47,17 @@ pub(super) struct Session {
     server: Option<Server>,
     kept: Kept,
     measure: Measure,
+    unheard: Unheard,
+    greeted: Greeted,
     reports: Reports,
     began: Instant,
     measured: Option<Instant>,
+    joined: Option<Instant>,
+    /// Since when tailscaled is on its way and the server answers.
+    starting: Option<Instant>,
     is_settled: bool,
+    /// Whether the policy let pods reach this node's at the last look.
+    was_allowed: bool,
     failures: u32,
     /// When the server is made to tell how this member is, and how long that was put off.
     news: Option<(Instant, Duration)>,
@@ -77,10 +92,15 @@ impl Session {
             server,
             kept,
             measure: Measure::default(),
+            unheard: Unheard::default(),
+            greeted: Greeted::default(),
             reports,
             began: Instant::now(),
             measured: None,
+            joined: None,
+            starting: None,
             is_settled: false,
+            was_allowed: false,
             failures: 0,
             news: None,
         }
@@ -95,12 +115,29 @@ impl Session {
             }
             Err(message) => {
                 self.failures = self.failures.saturating_add(1);
-                let conditions = &self.reports.conditions;
-                conditions.fails(Condition::MeshJoined, message);
+                self.tell_failure(message);
                 let doubled = AFTER_FAILURE[0] * 2_u32.saturating_pow(self.failures.min(16) - 1);
                 (None, doubled.min(AFTER_FAILURE[1]))
             }
         }
+    }
+
+    /// Whether others have not been heard for so long that the server has to be asked: the next pass
+    /// does so.
+    pub(super) async fn is_unheard(&mut self) -> bool {
+        let Some(server) = self.server.as_mut().filter(|server| server.has_key()) else {
+            return false;
+        };
+        // A tailscaled that does not answer is the next pass's business.
+        let Ok(status) = self.tailscaled.status().await else {
+            return false;
+        };
+        let is_unheard = self.unheard.note(&status.peers, Instant::now());
+        if is_unheard {
+            tracing::info!("nothing is heard of other nodes; asking the server");
+            server.forget();
+        }
+        is_unheard
     }
 
     async fn try_pass(&mut self, situation: &Situation<'_>) -> Result<(View, Duration), String> {
@@ -117,7 +154,13 @@ impl Session {
         let wanted = self.wanted(situation);
         let seen = self.seen(&status, &prefs, &wanted, settings);
         self.remember(&wanted, &prefs, seen.login)?;
-        let steps = plan(&wanted, &seen);
+        let mut steps = plan(&wanted, &seen);
+        steps.retain(|step| !is_too_soon(step, self.joined.map(|joined| joined.elapsed())));
+        // A node that was deleted while its tailscaled was away is not told so.
+        if wanted.own.is_some() && self.is_stuck(&seen) {
+            self.starting = None;
+            steps = vec![Step::Join(Why::Stuck)];
+        }
         let has_changed = !steps.is_empty();
         for step in steps {
             self.act(step, &wanted, &seen, &settings.config).await?;
@@ -159,6 +202,18 @@ impl Session {
         if let Err(error) = self.tailscaled.look_anew().await {
             tracing::debug!(error = with_causes(&error), "tailscaled does not look anew");
         }
+    }
+
+    /// Whether tailscaled has been on its way for too long.
+    fn is_stuck(&mut self, seen: &Seen) -> bool {
+        let server = self.server.as_ref();
+        let is_answering = server.is_some_and(|it| it.was_asked() && it.problem().is_none());
+        if seen.login != Login::Starting || !is_answering {
+            self.starting = None;
+            return false;
+        }
+        let since = self.starting.get_or_insert_with(Instant::now);
+        since.elapsed() > CONNECTED
     }
 
     fn wanted(&self, situation: &Situation<'_>) -> Wanted {
@@ -228,6 +283,7 @@ impl Session {
         let repair = match &step {
             Step::Join(why) => {
                 tracing::info!(%why, "joining the mesh");
+                self.joined = Some(Instant::now());
                 self.join(wanted, seen, config).await?;
                 tracing::info!("joined the mesh");
                 "join"
@@ -309,8 +365,32 @@ async fn current(config: &Config) -> Option<Secrets> {
     read.await.ok()
 }
 
+/// Whether a step has to wait, so long after a login began. A tailscaled that was a member says that it
+/// is one again before the server has heard of it.
+fn is_too_soon(step: &Step, since_login: Option<Duration>) -> bool {
+    *step == Step::Join(Why::Forgotten) && since_login.is_some_and(|since| since < LISTED)
+}
+
 /// This node's name in the mesh.
 fn hostname(settings: &Settings) -> String {
     let said = settings.config.tailscale.hostname.clone();
     said.unwrap_or_else(|| settings.node.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_given_time() {
+        let forgotten = Step::Join(Why::Forgotten);
+        assert!(!is_too_soon(&forgotten, None));
+        assert!(is_too_soon(&forgotten, Some(Duration::from_secs(1))));
+        assert!(!is_too_soon(&forgotten, Some(LISTED)));
+        // This is what tailscaled says itself.
+        assert!(!is_too_soon(
+            &Step::Join(Why::LoggedOut),
+            Some(Duration::ZERO)
+        ));
+    }
 }

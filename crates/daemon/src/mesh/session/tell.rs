@@ -31,6 +31,7 @@ impl Session {
     ) -> Result<View, String> {
         let config = &settings.config;
         let tag = config.tailscale.tags.first().cloned().unwrap_or_default();
+        self.greeted.greet(&self.tailscaled, &status.peers, &tag);
         let networks = settings.networks.clone();
         let (local, base) = networks.as_ref().map_or((&[][..], &[][..]), |networks| {
             (networks.local.as_slice(), networks.base.as_slice())
@@ -80,6 +81,15 @@ impl Session {
         } else {
             Verdict::fails("not known until packets for pods are sent here: see NetworksServed")
         };
+        // Networks that are not approved any more are not in the filter any more: that comes at once,
+        // but what this node serves is told later, or never.
+        if self.was_allowed
+            && !policy.holds
+            && let Some(server) = &mut self.server
+        {
+            server.forget();
+        }
+        self.was_allowed = policy.holds;
         told.push((Condition::PolicyAllowsPods, policy));
         report(&self.reports.conditions, told);
 
@@ -114,6 +124,20 @@ impl Session {
             Way::OursApart => &[],
             Way::None | Way::Hosts | Way::Ours => &host.addresses,
         }
+    }
+
+    /// Tells what can be told though a pass has failed: what it failed for is not all that a person
+    /// looks at.
+    pub(super) fn tell_failure(&self, message: String) {
+        let mut told = vec![(Condition::MeshJoined, Verdict::fails(message))];
+        if self.server.as_ref().is_none_or(Server::was_asked) {
+            told.push((Condition::HeadscaleReachable, self.reachable()));
+        }
+        if !self.is_settled {
+            let served = Verdict::fails("not known while this node can't join: see MeshJoined");
+            told.push((Condition::NetworksServed, served));
+        }
+        report(&self.reports.conditions, told);
     }
 
     fn reachable(&self) -> Verdict {
