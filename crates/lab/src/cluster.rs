@@ -348,7 +348,7 @@ impl<'a> Member<'a> {
     }
 
     /// What a runtime gives the plugin.
-    fn conf(&self) -> Result<Value> {
+    pub fn conf(&self) -> Result<Value> {
         let text = fs::read_to_string(self.file(CONFLIST)).context("read the CNI configuration")?;
         let list: Value = serde_json::from_str(&text)?;
         let mut conf = list["plugins"][0].clone();

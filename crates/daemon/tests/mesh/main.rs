@@ -9,6 +9,7 @@ mod apart;
 mod bridge;
 mod conditions;
 mod dns;
+mod faults;
 mod hosts;
 mod keys;
 mod outside;

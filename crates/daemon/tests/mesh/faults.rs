@@ -1,0 +1,145 @@
+//! What goes wrong, and how pods on two nodes that talk all the while come through it. Whatever
+//! happens, none of their packets is seen in clear.
+
+mod administrator;
+mod gate;
+mod kernel;
+mod networkd;
+mod processes;
+mod server;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use lab::{
+    Attached, Cluster, EchoServer, Family, Grounds, Member, Netns, POD_NETWORKS, Pulse, Site,
+    eventually, tools,
+};
+use serde_json::Value;
+
+use crate::turn;
+
+/// More than a busy machine makes of nothing, and less than a tailscaled takes to start.
+const HARDLY: Duration = Duration::from_millis(1500);
+/// How long something may take to be repaired, on a busy machine. A connection notices only when it
+/// tries again, which can take as long once more.
+const REPAIRED: Duration = Duration::from_secs(150);
+/// Answers that have come all through so long a time mean that the way is there again.
+const STEADY: Duration = Duration::from_secs(1);
+
+/// Two nodes, a pod on each, and a talk between them that goes on during all that is done.
+fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
+    let _turn = turn::take();
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    cluster.start().unwrap();
+    let talk = Talk::begin(&cluster);
+    cluster.members.iter().for_each(await_direct);
+    act(&mut cluster, &talk);
+    drop(talk);
+    sniffer.end().unwrap().check_nothing_in_clear().unwrap();
+}
+
+/// A talk between a pod of the first node and one of the second, by pings of both families and by a
+/// connection.
+struct Talk<'a> {
+    caller: Attached<'a>,
+    other: Attached<'a>,
+    pings: Vec<Pulse>,
+    connection: Pulse,
+    _server: EchoServer,
+}
+
+impl<'a> Talk<'a> {
+    fn begin(cluster: &Cluster<'a>) -> Self {
+        let [caller, other] = [0, 1].map(|nth| cluster.members[nth].pod("talks").unwrap());
+        let server = EchoServer::start(&other.pod, Family::V4, 0).unwrap();
+        let address = SocketAddr::new(other.ips[0], server.port().unwrap());
+        // The first packets may be before the other node knows where to send answers.
+        reaches(&caller, other.ips[0]);
+        reaches(&caller, other.ips[1]);
+        let ping = |to: &IpAddr| Pulse::ping(&caller.pod, *to).unwrap();
+        let talk = Self {
+            pings: other.ips.iter().map(ping).collect(),
+            connection: Pulse::tcp(&caller.pod, address).unwrap(),
+            caller,
+            other,
+            _server: server,
+        };
+        talk.await_steady();
+        talk
+    }
+
+    /// Does something, waits until all is well again, and tells for how long there was silence. A
+    /// connection goes on whatever happens.
+    fn silence(&self, what: &str, act: impl FnOnce()) -> Duration {
+        self.pulses().for_each(Pulse::reset);
+        let start = Instant::now();
+        act();
+        self.await_steady();
+        let pings = self.pings.iter().map(Pulse::longest_gap).max().unwrap();
+        let connection = self.connection.longest_gap();
+        eprintln!(
+            "measured: {what}: silence {:.2} s, of the connection {:.2} s, all done after {:.1} s",
+            pings.as_secs_f32(),
+            connection.as_secs_f32(),
+            start.elapsed().as_secs_f32(),
+        );
+        assert_eq!(self.connection.broken(), None, "{what}");
+        pings
+    }
+
+    fn await_steady(&self) {
+        // Some faults are over and come again: whoever measures looks for longer.
+        let longer = std::env::var("HEADCNI_STEADY_SECONDS").ok();
+        let longer = longer.map(|text| Duration::from_secs(text.parse().unwrap()));
+        let window = longer.unwrap_or(STEADY);
+        for (pulse, what) in self.pulses().zip(["ping", "ping by IPv6", "connection"]) {
+            let mut answers = pulse.answers();
+            let mut heard: Option<(Instant, Instant)> = None;
+            eventually(
+                REPAIRED + window,
+                &format!("pods hear each other: {what}"),
+                || {
+                    let now = Instant::now();
+                    if pulse.answers() == answers {
+                        return None;
+                    }
+                    answers = pulse.answers();
+                    let (first, last) = heard.unwrap_or((now, now));
+                    let first = if now - last > HARDLY { now } else { first };
+                    heard = Some((first, now));
+                    (now - first > window).then_some(())
+                },
+            )
+            .unwrap();
+        }
+    }
+
+    fn pulses(&self) -> impl Iterator<Item = &Pulse> {
+        self.pings.iter().chain([&self.connection])
+    }
+}
+
+/// Waits until a node needs no relay to reach the other: the relay is Headscale's, and goes with it.
+/// Without anything to send no other way is looked for.
+fn await_direct(member: &Member<'_>) {
+    let program = tools::TAILSCALE.program("tailscale");
+    let program = program.display();
+    let ask = format!("{program} --socket=/run/headcni/tailscaled.sock status --json");
+    eventually(REPAIRED, "a direct way", || {
+        let status: Value = serde_json::from_str(&member.sh(&ask).ok()?).ok()?;
+        let mut peers = status["Peer"].as_object()?.values();
+        peers.all(|peer| peer["CurAddr"] != "").then_some(())
+    })
+    .unwrap();
+}
+
+/// Waits until a pod reaches an address.
+fn reaches(from: &Attached<'_>, to: IpAddr) {
+    eventually(REPAIRED, &format!("{:?} reaches {to}", from.ips), || {
+        from.pod.ping(&to.to_string()).ok()
+    })
+    .unwrap();
+}

@@ -1,0 +1,47 @@
+//! Somebody changes things at the server by hand.
+
+use lab::{JOINED, Member, POD_NETWORKS, TAG, eventually, open_policy};
+use serde_json::json;
+
+use super::with_two_nodes;
+
+/// Does something, and waits until the daemon has done something about it: it logs so.
+fn until_logged(member: &Member<'_>, text: &str, act: impl FnOnce()) {
+    let count = || member.log().matches(text).count();
+    let before = count();
+    act();
+    eventually(JOINED, text, || (count() > before).then_some(())).unwrap();
+}
+
+#[test]
+fn what_an_administrator_takes_away_comes_back() {
+    with_two_nodes(|cluster, talk| {
+        let (headscale, member) = (&cluster.headscale, &cluster.members[0]);
+        talk.silence("node deleted at the server", || {
+            until_logged(member, "joined the mesh", || {
+                headscale.delete("node-1").unwrap();
+            });
+        });
+        member.await_ready(JOINED).unwrap();
+        let logins = member.log().matches("joining the mesh").count();
+        assert!(logins <= 3, "each login ends the one before: {logins}");
+
+        talk.silence("node expired at the server", || {
+            until_logged(member, "joined the mesh", || {
+                headscale.expire("node-1").unwrap();
+            });
+        });
+        member.await_ready(JOINED).unwrap();
+
+        // Without auto-approvers nobody but the daemon approves.
+        let mut policy = open_policy(TAG, &POD_NETWORKS);
+        policy["autoApprovers"] = json!({});
+        headscale.set_policy(&policy).unwrap();
+        talk.silence("networks not approved any more", || {
+            until_logged(member, "approving networks", || {
+                headscale.approve("node-1", &[]).unwrap();
+            });
+        });
+        member.await_ready(JOINED).unwrap();
+    });
+}

@@ -1,0 +1,90 @@
+//! Processes of ours end, kindly or not, and are replaced.
+
+use std::path::Path;
+
+use lab::{JOINED, Member, Netns, eventually, tools};
+
+use super::{HARDLY, with_two_nodes};
+
+/// The mesh's link by its number: another tailscaled has another one.
+fn link(member: &Member<'_>) -> u64 {
+    let link = member.node.link("headcni01").unwrap().unwrap();
+    link["ifindex"].as_u64().unwrap()
+}
+
+/// Puts another file in a program's place, for this node only.
+fn replace(member: &Member<'_>, program: &Path) {
+    let program = program.display();
+    member
+        .sh(&format!(
+            "new=$(mktemp /run/new.XXXXXX); cp {program} $new; echo >>$new; chmod 0755 $new
+             mount --bind $new {program}"
+        ))
+        .unwrap();
+}
+
+#[test]
+fn a_daemon_that_ends_and_comes_back_costs_no_packet() {
+    with_two_nodes(|cluster, talk| {
+        let member = &mut cluster.members[0];
+        let before = (member.tailscaled_pid().unwrap(), link(member));
+        let silence = talk.silence("daemon killed and started", || {
+            member.kill_daemon().unwrap();
+            member.launch().unwrap();
+            member.await_ready(JOINED).unwrap();
+        });
+        assert!(silence < HARDLY, "{silence:?}");
+        let silence = talk.silence("daemon ended and started", || {
+            member.stop_daemon().unwrap();
+            member.launch().unwrap();
+            member.await_ready(JOINED).unwrap();
+        });
+        assert!(silence < HARDLY, "{silence:?}");
+        let silence = talk.silence("daemon and tailscaled upgraded", || {
+            replace(member, &tools::headcni_daemon());
+            replace(member, &tools::TAILSCALE.program("tailscaled"));
+            member.stop_daemon().unwrap();
+            member.launch().unwrap();
+            member.await_ready(JOINED).unwrap();
+        });
+        assert!(silence < HARDLY, "{silence:?}");
+        assert_eq!((member.tailscaled_pid().unwrap(), link(member)), before);
+        assert!(member.log().contains("its program was replaced"));
+    });
+}
+
+#[test]
+fn a_tailscaled_that_dies_is_started_again() {
+    with_two_nodes(|cluster, talk| {
+        for (nth, what) in [
+            "caller's tailscaled killed",
+            "the other's tailscaled killed",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let member = &cluster.members[nth];
+            let before = member.tailscaled_pid().unwrap();
+            talk.silence(what, || {
+                member
+                    .node
+                    .run(["kill", "-9", &before.to_string()])
+                    .unwrap();
+                eventually(JOINED, "another tailscaled", || {
+                    member.tailscaled_pid().ok().filter(|pid| *pid != before)
+                })
+                .unwrap();
+            });
+            member.await_ready(JOINED).unwrap();
+        }
+        // Who dies while nobody looks after it is missed by the next one who does.
+        let member = &mut cluster.members[0];
+        talk.silence("tailscaled and daemon killed, daemon started", || {
+            let pid = member.tailscaled_pid().unwrap().to_string();
+            member.kill_daemon().unwrap();
+            member.node.run(["kill", "-9", &pid]).unwrap();
+            member.launch().unwrap();
+        });
+        member.await_ready(JOINED).unwrap();
+    });
+}
