@@ -84,9 +84,10 @@ fn pods_need_no_server() {
             assert!(member.file(CONFLIST).exists());
             status(member);
             member.launch().unwrap();
-            member
-                .await_condition("CNIConfigWritten", true, JOINED)
-                .unwrap();
+            // A pod that is started before this switches forwarding on, and nothing guards it yet.
+            for condition in ["NetworkReady", "CNIConfigWritten"] {
+                member.await_condition(condition, true, JOINED).unwrap();
+            }
             let [one, other] = ["one", "other"].map(|name| member.pod(name).unwrap());
             for ip in other.ips.iter().chain(&talk.caller.ips) {
                 reaches(&one, *ip);
