@@ -72,6 +72,8 @@ fn nothing_leaves_in_clear_though_rules_and_table_are_wiped() {
         "ip rule delete priority 5200; ip -6 rule delete priority 5200",
         "ip rule delete priority 5195; ip -6 rule delete priority 5195",
         "ip rule delete priority 5190; ip -6 rule delete priority 5190",
+        "ip route delete unreachable 10.9.0.0/16 metric 4000000
+         ip -6 route delete unreachable fd00:9::/48 metric 4000000",
     ] {
         meshed.scene.run(wipe);
         for to in [THERE, NOWHERE].concat() {
