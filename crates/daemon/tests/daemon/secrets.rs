@@ -39,7 +39,8 @@ impl Kept {
             Self::InFiles => FILES,
             Self::InVariables => "headscale: {url: https://headscale.example.org}",
         };
-        [NETWORK, headscale, &logging].join("\n")
+        // No mesh: what a member of one shows is looked at where there is one.
+        [NETWORK, headscale, "tailscale: {mode: \"off\"}", &logging].join("\n")
     }
 }
 
