@@ -59,10 +59,8 @@ pub(crate) fn bin_dir() -> PathBuf {
 pub(crate) fn build() -> Result<()> {
     let target = musl_target()?;
     ensure_target(target)?;
-    let compiler = c_compiler(target, |name| env::var_os(name).is_some(), is_in_path);
     for (programs, _) in GROUPS {
-        let mut command = cargo(&["build", "--release", "--target", target]);
-        command.envs(compiler.clone());
+        let mut command = static_build()?;
         for program in programs {
             command.args(["--package", program.package, "--bin", program.bin]);
         }
@@ -74,6 +72,18 @@ pub(crate) fn build() -> Result<()> {
         place(&built.join(program.bin), &dist)?;
     }
     Ok(())
+}
+
+/// A `cargo build` for static binaries, still to be told of what.
+pub(crate) fn static_build() -> Result<Command> {
+    let target = musl_target()?;
+    let mut command = cargo(&["build", "--release", "--target", target]);
+    command.envs(c_compiler(
+        target,
+        |name| env::var_os(name).is_some(),
+        is_in_path,
+    ));
+    Ok(command)
 }
 
 /// Puts what was built into its directories under a root, `/` if none is named.

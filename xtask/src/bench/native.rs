@@ -24,8 +24,8 @@ use super::burst::{AT_ONCE, Burst, burst};
 use super::call::{Cost, cost_of};
 use super::sandbox::Pod;
 use super::turns::order;
-use crate::cargo::{cargo, target_dir};
-use crate::dist::{copy_executable, musl_target};
+use crate::cargo::target_dir;
+use crate::dist::{copy_executable, musl_target, static_build};
 use crate::run::run;
 use contestant::{By, Contestant, Network};
 pub(super) use report::machine;
@@ -35,8 +35,7 @@ const WARM_UP: usize = 5;
 
 /// Builds the floor the way that plugins are built.
 pub(super) fn build_floor() -> Result<()> {
-    let mut command = cargo(&["build", "--release", "--target", musl_target()?]);
-    run(command.args(["--package", "net", "--example", "floor"]))
+    run(static_build()?.args(["--package", "net", "--example", "floor"]))
 }
 
 /// A directory with the floor and with our plugin, both copied a moment ago: how many page faults
