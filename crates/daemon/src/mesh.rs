@@ -14,6 +14,7 @@ mod member;
 pub mod memory;
 mod namespace;
 mod ours;
+mod patience;
 pub mod plan;
 pub mod remotes;
 mod remove;

@@ -99,6 +99,8 @@ pub enum ServerView {
 pub struct OwnNode {
     /// Its number there.
     pub id: u64,
+    /// The networks that it advertises, as the server has heard it.
+    pub advertised: Vec<IpNet>,
     /// The networks that somebody approved.
     pub approved: Vec<IpNet>,
     /// Those that other members are told of.
@@ -256,21 +258,22 @@ pub fn serves(seen: &Seen, route: &IpNet) -> bool {
     by_server && seen.login == Login::Running && seen.serving.contains(route)
 }
 
-/// Whether this member may not have heard that it serves its networks. Headscale does not tell a
-/// member what came of its own words until it has other news for it, and without a key nobody else
-/// can be asked.
-pub fn may_be_unaware(wanted: &Wanted, seen: &Seen) -> bool {
-    let may_serve = |route: &IpNet| match &seen.server {
-        ServerView::Unknown => true,
-        ServerView::Listed { own, .. } => {
-            let own = own.as_ref();
-            own.is_some_and(|own| own.serving.contains(route))
+/// Whether this member or the server may not have heard what the other said. Headscale does not tell a
+/// member what came of its own words until there is other news of it, and without a key nobody else can
+/// be asked. And a tailscaled that is told of a network while it connects says both what it was and what
+/// it is now, and Headscale keeps what it hears last.
+pub fn may_be_unheard(wanted: &Wanted, seen: &Seen) -> bool {
+    let is_unheard = |route: &IpNet| match &seen.server {
+        ServerView::Unknown => !seen.serving.contains(route),
+        ServerView::Listed { own: None, .. } => false,
+        ServerView::Listed { own: Some(own), .. } => {
+            let is_served = own.serving.contains(route);
+            !own.advertised.contains(route) || (is_served && !seen.serving.contains(route))
         }
     };
-    let advertised = wanted.routes.iter();
-    let mut advertised = advertised.filter(|route| seen.prefs.advertised.contains(route));
-    let is_unheard = |route: &IpNet| !seen.serving.contains(route) && may_serve(route);
-    seen.login == Login::Running && advertised.any(is_unheard)
+    let mut allowed = allowed(wanted, seen).into_iter();
+    seen.login == Login::Running
+        && allowed.any(|route| seen.prefs.advertised.contains(&route) && is_unheard(&route))
 }
 
 /// What has to be done, in this order.

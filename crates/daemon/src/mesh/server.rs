@@ -241,6 +241,7 @@ impl Server {
         ServerView::Listed {
             own: found.map(|node| OwnNode {
                 id: node.id,
+                advertised: node.available.clone(),
                 approved: node.approved.clone(),
                 serving: node.serving.clone(),
             }),

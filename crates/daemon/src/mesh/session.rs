@@ -3,15 +3,17 @@
 
 mod tell;
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use tailnet::localapi::{AuthKey, LocalApi, Prefs, Start, Status};
 
 use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
-use super::plan::{self, Login, Own, Seen, ServerView, Step, Wanted, Why, plan};
+use super::patience::Patience;
+use super::plan::{self, Edit, Login, Own, Seen, ServerView, Step, Wanted, Why, plan};
 use super::server::Server;
 use super::unheard::Unheard;
 use super::{View, Way, member};
@@ -37,8 +39,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failed step.
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-/// The first and the longest wait for news that may never come by itself.
-const NEWS: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+/// A network that nobody has (TEST-NET-1 of RFC 5737), advertised for a moment to be heard.
+const NOBODYS: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 1), 32));
 
 /// A member, or one to be.
 pub(super) struct Session {
@@ -59,8 +61,8 @@ pub(super) struct Session {
     /// Whether the policy let pods reach this node's at the last look.
     was_allowed: bool,
     failures: u32,
-    /// When the server is made to tell how this member is, and how long that was put off.
-    news: Option<(Instant, Duration)>,
+    /// Until this member and the server are made to tell each other again.
+    unheard_of: Patience,
 }
 
 /// What has to be known for a pass.
@@ -102,7 +104,7 @@ impl Session {
             is_settled: false,
             was_allowed: false,
             failures: 0,
-            news: None,
+            unheard_of: Patience::new(SOON),
         }
     }
 
@@ -174,8 +176,7 @@ impl Session {
         }
         let seen = self.seen(&status, &prefs, &wanted, settings);
         let found = self.tell(settings, &status, &wanted, &seen).await?;
-        self.ask_for_news(plan::may_be_unaware(&wanted, &seen))
-            .await;
+        self.exchange_news(&wanted, &seen).await?;
         let wait = match (self.is_settled, &self.server) {
             (true, Some(server)) => server.due_in(true).min(FULL_PASS),
             (true, None) => FULL_PASS,
@@ -185,23 +186,30 @@ impl Session {
         Ok((found, wait))
     }
 
-    /// Makes the server tell how this member is, now and then, as long as that may be unknown here.
-    async fn ask_for_news(&mut self, may_be_unaware: bool) {
-        if !may_be_unaware {
-            self.news = None;
-            return;
+    /// Makes this member and the server tell each other again, now and then, as long as one of them may
+    /// not have heard the other.
+    async fn exchange_news(&mut self, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
+        let is_unheard = plan::may_be_unheard(wanted, seen);
+        let is_over = self.unheard_of.is_over(is_unheard, Instant::now());
+        if !is_over || seen.prefs.advertised.contains(&NOBODYS) {
+            return Ok(());
         }
-        let now = Instant::now();
-        let (due, pause) = *self.news.get_or_insert((now + NEWS[0], NEWS[0]));
-        if now < due {
-            return;
-        }
-        let next = (pause * 2).min(NEWS[1]);
-        self.news = Some((now + next, next));
-        tracing::debug!("the server is made to tell how this member is");
-        if let Err(error) = self.tailscaled.look_anew().await {
-            tracing::debug!(error = with_causes(&error), "tailscaled does not look anew");
-        }
+        tracing::debug!("this member and the server are made to tell each other again");
+        // A tailscaled says all again when there is anything new, and is answered in the same way. The
+        // next pass takes it away.
+        let outcome = self.kept.change(|memory| {
+            if !memory.routes.contains(&NOBODYS) {
+                memory.routes.push(NOBODYS);
+            }
+        });
+        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+        let advertised = seen.prefs.advertised.iter().copied();
+        let edit = member::prefs_edit(&Edit {
+            advertised: Some(advertised.chain([NOBODYS]).collect()),
+            ..Edit::default()
+        });
+        let outcome = self.tailscaled.edit_prefs(&edit).await;
+        outcome.map(drop).map_err(|error| with_causes(&error))
     }
 
     /// Whether tailscaled has been on its way for too long.

@@ -94,6 +94,11 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
         return Verdict::fails(format!("{what}: they are not advertised yet"));
     }
     match &seen.server {
+        ServerView::Listed { own: Some(own), .. } if !has_all(&own.advertised, &missing) => {
+            Verdict::fails(format!(
+                "{what}: they are advertised, and the server has not heard of it yet"
+            ))
+        }
         ServerView::Listed { own: Some(own), .. } if !has_all(&own.approved, &missing) => {
             Verdict::fails(format!("{what}: they are advertised, and not approved yet"))
         }

@@ -27,10 +27,14 @@ impl Systemd {
     fn next(&self, patience: Duration) -> Option<String> {
         self.socket.set_read_timeout(Some(patience)).unwrap();
         let mut text = [0; 4096];
-        match self.socket.recv(&mut text) {
-            Ok(length) => Some(String::from_utf8(text[..length].to_vec()).unwrap()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-            Err(error) => panic!("{error}"),
+        loop {
+            match self.socket.recv(&mut text) {
+                Ok(length) => return Some(String::from_utf8(text[..length].to_vec()).unwrap()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                // Whoever stops this process for a moment, as a debugger does, ends the wait.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("{error}"),
+            }
         }
     }
 

@@ -152,13 +152,6 @@ impl LocalApi {
         self.text(Call::get("usermetrics")).await
     }
 
-    /// Looks anew where it can be reached, and tells the server, which tells it what there is of it in
-    /// turn. It costs no traffic. It is meant for debugging, and may be gone in other versions.
-    pub async fn look_anew(&self) -> Result<(), Error> {
-        let call = Call::post("debug?action=restun");
-        self.transport.call(call).await.map(drop)
-    }
-
     /// What tailscaled finds wrong with this host's forwarding.
     pub async fn check_ip_forwarding(&self) -> Result<Option<String>, Error> {
         self.warning(Call::get("check-ip-forwarding")).await

@@ -20,6 +20,7 @@ fn wanted() -> Wanted {
 fn own(approved: &[&str]) -> OwnNode {
     OwnNode {
         id: 7,
+        advertised: nets(approved),
         approved: nets(approved),
         serving: nets(approved),
     }
@@ -263,18 +264,41 @@ fn served_is_what_both_sides_say() {
 }
 
 #[test]
-fn a_member_that_serves_without_knowing_is_told() {
-    let mut seen = seen();
-    assert!(!may_be_unaware(&wanted(), &seen));
-    seen.serving = nets(&["10.244.1.0/24"]);
-    assert!(may_be_unaware(&wanted(), &seen));
+fn a_member_and_its_server_hear_each_other_or_are_made_to() {
+    let is_unheard = |seen: &Seen| may_be_unheard(&wanted(), seen);
+    assert!(!is_unheard(&seen()));
+
+    // It serves without knowing.
+    let mut untold = seen();
+    untold.serving = nets(&["10.244.1.0/24"]);
+    assert!(is_unheard(&untold));
     // There is nobody else to ask.
-    seen.server = ServerView::Unknown;
-    assert!(may_be_unaware(&wanted(), &seen));
-    // It does not serve, and the server has nothing to tell.
-    seen.server = listed(Some(own(&["10.244.1.0/24"])), &[]);
-    assert!(!may_be_unaware(&wanted(), &seen));
-    seen.server = ServerView::Unknown;
-    seen.login = Login::Starting;
-    assert!(!may_be_unaware(&wanted(), &seen));
+    untold.server = ServerView::Unknown;
+    assert!(is_unheard(&untold));
+    untold.login = Login::Starting;
+    assert!(!is_unheard(&untold));
+
+    // It does not serve, and both know.
+    let mut unserved = seen();
+    unserved.serving = nets(&["fd00:244:0:1::/64"]);
+    let heard = OwnNode {
+        serving: nets(&["fd00:244:0:1::/64"]),
+        ..own(&["10.244.1.0/24", "fd00:244:0:1::/64"])
+    };
+    unserved.server = listed(Some(heard.clone()), &[]);
+    assert!(!is_unheard(&unserved));
+
+    // The server does not know what is advertised.
+    let unsaid = OwnNode {
+        advertised: nets(&["fd00:244:0:1::/64"]),
+        ..heard
+    };
+    unserved.server = listed(Some(unsaid.clone()), &[]);
+    assert!(is_unheard(&unserved));
+    // Nobody has said it yet, or nobody is to say it.
+    unserved.prefs.advertised = nets(&["fd00:244:0:1::/64"]);
+    assert!(!is_unheard(&unserved));
+    unserved.prefs.advertised.extend(nets(&["10.244.1.0/24"]));
+    unserved.server = listed(Some(unsaid), &[("n2", &["10.244.1.0/24"])]);
+    assert!(!is_unheard(&unserved));
 }

@@ -18,6 +18,7 @@ fn wanted() -> Wanted {
 fn own(approved: &[&str], serving: &[&str]) -> OwnNode {
     OwnNode {
         id: 1,
+        advertised: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
         approved: nets(approved),
         serving: nets(serving),
     }
@@ -77,6 +78,11 @@ fn what_is_not_served_is_told_with_the_step_that_is_missing() {
     let told = |seen: &Seen| served(&wanted(), seen, &[]).message;
     assert!(told(&seen(&[], ServerView::Unknown)).ends_with("they are not advertised yet"));
     assert!(told(&seen(&all, ServerView::Unknown)).contains("autoApprovers"));
+    let unheard = OwnNode {
+        advertised: nets(&all[..1]),
+        ..own(&all, &all[..1])
+    };
+    assert!(told(&seen(&all, listed(unheard))).ends_with("the server has not heard of it yet"));
     let approved = seen(&all, listed(own(&all[..1], &[])));
     assert!(told(&approved).ends_with("and not approved yet"));
     let approved = seen(&all, listed(own(&all, &all[..1])));
