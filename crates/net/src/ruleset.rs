@@ -99,21 +99,36 @@ pub fn missing(socket: &Socket) -> Result<Vec<Table>, NetError> {
     Ok(missing)
 }
 
-/// Installs these tables in the namespace of this thread. That somebody else does so at the same
-/// moment is fine.
-pub fn install(tables: &[Table]) -> Result<(), NftError> {
+/// Installs these tables in the namespace of this thread, with `guarded` in those sets from the first
+/// moment: nothing goes there but by pods' links and `lo` until a daemon says by which else. That
+/// somebody else installs them at the same moment is fine.
+pub fn install(tables: &[Table], guarded: &[IpNet]) -> Result<(), NftError> {
     if tables.is_empty() {
         return Ok(());
     }
-    let scripts: Vec<&str> = tables.iter().map(|table| table.script()).collect();
-    match nft::run(&scripts.concat()) {
+    let scripts = tables.iter().map(|table| match table {
+        Table::Pods => format!("{}{}", table.script(), guard_script(guarded)),
+        Table::Ports => table.script().to_owned(),
+    });
+    match nft::run(&scripts.collect::<String>()) {
         Err(NftError::Exists) if tables.len() == 1 => Ok(()),
         // One of them is there, which one isn't said, and none was installed.
         Err(NftError::Exists) => tables
             .iter()
-            .try_for_each(|table| install(std::slice::from_ref(table))),
+            .try_for_each(|table| install(std::slice::from_ref(table), guarded)),
         outcome => outcome,
     }
+}
+
+/// What fills the sets of guarded networks of a table that was just made.
+fn guard_script(guarded: &[IpNet]) -> String {
+    // Sets don't take what they have already.
+    let guarded = IpNet::aggregate(&guarded.to_vec());
+    let lines = guarded.iter().map(|network| {
+        let family = if network.addr().is_ipv4() { 4 } else { 6 };
+        format!("add element inet {TABLE} guarded{family} {{ {network} }}\n")
+    });
+    lines.collect()
 }
 
 /// Sets of networks, one for IPv4 and one for IPv6 each.

@@ -27,6 +27,7 @@ const OWN_KEYS: &[&str] = &[
     "disableGC",
     "enable_ipv6",
     "enable_network_policy",
+    "guard_pod_cidr",
     "headscale_url",
     "hostport_localhost",
     "ipam",

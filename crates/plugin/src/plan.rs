@@ -83,6 +83,7 @@ fn chain(
                 "subnetFile",
                 "enable_ipv6",
                 "enable_network_policy",
+                "guard_pod_cidr",
                 "headscale_url",
                 "hostport_localhost",
                 "pod_cidr",

@@ -96,6 +96,7 @@ fn native(config: &Config, addresses: &Addresses) -> Result<Conflist, CniConfErr
         mtu: network.mtu,
         pod_cidr: both_families(&addresses.base),
         service_cidr: (!addresses.services.is_empty()).then(|| both_families(&addresses.services)),
+        guard_pod_cidr: true,
         enable_ipv6: addresses.has_ipv6(),
         magic_dns: dns.enable.then(|| MagicDns {
             enable: true,

@@ -28,6 +28,10 @@ pub(super) enum Plugin {
 }
 
 /// Our own plugin, in native mode: docs/native.md has its keys.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of the plugin's"
+)]
 #[derive(Debug, Serialize)]
 pub(super) struct Headcni {
     #[serde(rename = "type")]
@@ -39,6 +43,8 @@ pub(super) struct Headcni {
     pub(super) pod_cidr: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) service_cidr: Option<String>,
+    /// That pods are reached by the mesh alone holds before this daemon has told the kernel by which link.
+    pub(super) guard_pod_cidr: bool,
     pub(super) enable_ipv6: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) magic_dns: Option<MagicDns>,

@@ -45,6 +45,24 @@ fn repair_ports(node: &Node) {
 }
 
 #[test]
+fn networks_are_guarded_from_the_first_moment_if_that_is_said() {
+    let node = Node::new("n1").unwrap();
+    let guarded = networks(&["10.244.3.0/24", "fd00:244::/56", "10.244.0.0/16"]);
+    let install = || {
+        let outcome = node.enter(|| ruleset::install(&Table::ALL, &guarded));
+        outcome.unwrap().unwrap();
+    };
+    install();
+    assert_eq!(elements(&node, "guarded4"), ["10.244.0.0/16"]);
+    assert_eq!(elements(&node, "guarded6"), ["fd00:244::/56"]);
+    // Who comes second changes nothing.
+    nft(&node, "flush set inet headcni guarded4");
+    install();
+    assert_eq!(elements(&node, "guarded4"), [""; 0]);
+    assert_eq!(elements(&node, "guarded6"), ["fd00:244::/56"]);
+}
+
+#[test]
 fn sets_hold_just_what_they_are_told_to() {
     let (node, socket) = node_with_tables();
     assert!(ruleset::has_contents(&socket, &Contents::default()).unwrap());

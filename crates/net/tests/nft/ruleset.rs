@@ -59,7 +59,9 @@ fn each_table_is_installed_alone_when_it_alone_is_missing() {
             Table::Pods => vec![table],
             Table::Ports => Table::ALL.to_vec(),
         };
-        node.enter(|| ruleset::install(&tables)).unwrap().unwrap();
+        node.enter(|| ruleset::install(&tables, &[]))
+            .unwrap()
+            .unwrap();
         assert_eq!(ruleset::missing(&socket).unwrap(), []);
     }
     install(&node);

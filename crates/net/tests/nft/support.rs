@@ -17,7 +17,7 @@ pub(crate) fn node_with_tables() -> (Node, Socket) {
 }
 
 pub(crate) fn install(node: &Node) {
-    node.enter(|| ruleset::install(&Table::ALL))
+    node.enter(|| ruleset::install(&Table::ALL, &[]))
         .unwrap()
         .unwrap();
 }

@@ -31,7 +31,7 @@ impl Native<'_> {
         let mut novelty = Novelty::Known;
         if !is_complete(&socket, &networks).map_err(refused)? {
             novelty = Novelty::First;
-            self.install(&socket)?;
+            self.install(&socket, &settings.guarded)?;
             cover(&socket, &networks).map_err(refused)?;
         }
         if wiring.has_ipv6() {
@@ -41,13 +41,17 @@ impl Native<'_> {
         Ok((socket, novelty))
     }
 
-    fn install(&self, socket: &Socket) -> Result<(), Error> {
-        set_unless("ipv4/ip_forward", "1").map_err(|error| not_forwarding(&error))?;
+    fn install(&self, socket: &Socket, guarded: &[IpNet]) -> Result<(), Error> {
         let missing = ruleset::missing(socket).map_err(refused)?;
-        if missing.is_empty() {
-            return Ok(());
+        if !missing.is_empty() {
+            ruleset::install(&missing, guarded).map_err(|error| not_installed(&error))?;
+            self.restore_all(socket);
         }
-        ruleset::install(&missing).map_err(|error| not_installed(&error))?;
+        // Not before: what is forwarded is guarded.
+        set_unless("ipv4/ip_forward", "1").map_err(|error| not_forwarding(&error))
+    }
+
+    fn restore_all(&self, socket: &Socket) {
         state::for_each_settled(self.data_dir, |of, record| {
             if let Err(error) = self.restore(socket, of, record) {
                 self.log.warn(format!(
@@ -56,7 +60,6 @@ impl Native<'_> {
                 ));
             }
         });
-        Ok(())
     }
 
     /// Puts back what the rules knew of a pod that was there before them.

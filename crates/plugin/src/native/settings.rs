@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) from_pod: Option<TokenBucket>,
     /// Networks of pods and services: what goes there is never masqueraded.
     pub(crate) exempt: Vec<IpNet>,
+    /// Networks of pods that nothing is sent to in clear, from the moment that there are rules.
+    pub(crate) guarded: Vec<IpNet>,
     /// Whether IPv6 is wanted, if that is said.
     pub(crate) allows_ipv6: Option<bool>,
     pub(crate) is_status_strict: bool,
@@ -50,6 +52,10 @@ impl Settings {
             to_pod: limits.to_pod,
             from_pod: limits.from_pod,
             exempt: exempt(keys)?,
+            guarded: match keys.flag("guard_pod_cidr")? {
+                Some(true) => pods(keys)?,
+                _ => Vec::new(),
+            },
             allows_ipv6: keys.flag("enable_ipv6")?,
             is_status_strict: keys.flag("status_strict")?.unwrap_or(false),
             tailscale_socket: keys

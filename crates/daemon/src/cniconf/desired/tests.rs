@@ -54,6 +54,7 @@ const NATIVE: &str = r#"{
       },
       "mtu": 1280,
       "pod_cidr": "10.244.0.0/16",
+      "guard_pod_cidr": true,
       "enable_ipv6": false,
       "tailscale_socket": "/var/run/tailscale/tailscaled.sock",
       "daemon_socket": "/run/headcni/daemon.sock"
@@ -101,6 +102,7 @@ const ALL_OF_NATIVE: &str = r#"{
       "mtu": 1400,
       "pod_cidr": "10.244.0.0/16,fd00:244::/48",
       "service_cidr": "10.96.0.0/16,fd00:96::/112",
+      "guard_pod_cidr": true,
       "enable_ipv6": true,
       "magic_dns": {
         "enable": true,

@@ -1,10 +1,16 @@
 //! Headscale is away, and comes back.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use lab::{Call, JOINED, Member, tools};
 
 use super::{HARDLY, Talk, reaches, with_two_nodes};
 
 const CONFLIST: &str = "/etc/cni/net.d/10-headcni.conflist";
+
+/// Pods that runtimes start at boot may be so much earlier than the daemon.
+const BEFORE_DAEMON: Duration = Duration::from_secs(2);
 
 /// Pods come and go on both nodes, and reach those that are there.
 fn pods_come_and_go(members: &[Member<'_>], talk: &Talk<'_>) {
@@ -83,12 +89,14 @@ fn pods_need_no_server() {
             reboot(member);
             assert!(member.file(CONFLIST).exists());
             status(member);
+            // Pods may be first, and must not send anything in clear all the same.
+            let one = member.pod("one").unwrap();
+            sleep(BEFORE_DAEMON);
             member.launch().unwrap();
-            // A pod that is started before this switches forwarding on, and nothing guards it yet.
             for condition in ["NetworkReady", "CNIConfigWritten"] {
                 member.await_condition(condition, true, JOINED).unwrap();
             }
-            let [one, other] = ["one", "other"].map(|name| member.pod(name).unwrap());
+            let other = member.pod("other").unwrap();
             for ip in other.ips.iter().chain(&talk.caller.ips) {
                 reaches(&one, *ip);
             }

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use cni::{Error, Keys};
 
-const FLAGS: [&str; 3] = [
+const FLAGS: [&str; 4] = [
     "enable_network_policy",
+    "guard_pod_cidr",
     "hostport_localhost",
     "status_strict",
 ];
@@ -130,6 +131,7 @@ mod tests {
     #[case(json!({ "enable_network_policy": "yes" }), "enable_network_policy")]
     #[case(json!({ "hostport_localhost": 1 }), "hostport_localhost")]
     #[case(json!({ "status_strict": "true" }), "status_strict")]
+    #[case(json!({ "guard_pod_cidr": 1 }), "guard_pod_cidr")]
     #[case(json!({ "policy_fail_mode": "shut" }), "shut")]
     #[case(json!({ "policy_fail_mode": false }), "policy_fail_mode")]
     fn a_wrong_value_is_refused_by_key(#[case] entry: Value, #[case] part: &str) {

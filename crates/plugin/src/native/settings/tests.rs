@@ -42,8 +42,12 @@ fn what_is_not_said_is_not_there() {
     assert_eq!(settings.tailscale_socket, None);
     assert_eq!(settings.allows_ipv6, None);
     assert!(settings.notes.is_empty() && settings.exempt.is_empty());
+    assert!(settings.guarded.is_empty());
     let strict = parsed(&json!({ "status_strict": true }), "").unwrap();
     assert!(strict.is_status_strict);
+    let guarded = json!({ "guard_pod_cidr": true, "pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16" });
+    let guarded = parsed(&guarded, "").unwrap().guarded;
+    assert_eq!(guarded, nets(&["10.244.0.0/16"]));
     let empty = Map::new();
     let error = Settings::parse(Keys::new(&empty, ""), &CniArgs::default()).unwrap_err();
     assert!(error.msg.contains("mtu"), "{error}");
