@@ -31,6 +31,6 @@ pub use problem::{Complaint, ConfigError, Place, Problem};
 pub use reload::{RESTART_KEYS, needs_restart};
 pub use render::{example, show};
 pub use schema::*;
-pub use secrets::{FoundSecret, Secret, SecretSource, Secrets};
+pub use secrets::{FoundSecret, SecretSource, Secrets};
 pub use validate::{advise, validate};
 pub use values::*;

@@ -47,9 +47,8 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Uninstall => {
-            let mut out = io::stdout().lock();
             let mut tell = |line: String| {
-                let _ = writeln!(out, "{line}");
+                let _ = writeln!(io::stdout(), "{line}");
             };
             uninstall::run(&options.sources(), &mut tell)?;
         }

@@ -6,7 +6,7 @@
 
 pub mod apart;
 mod beside;
-mod greeted;
+mod former;
 mod keep;
 mod link;
 mod measure;

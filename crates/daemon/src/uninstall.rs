@@ -21,7 +21,7 @@ use crate::pods;
 
 /// Does it, and tells line by line what was done. A configuration that can't be used is no reason not
 /// to: what it would have said is taken from the defaults.
-pub fn run(sources: &Sources, tell: &mut dyn FnMut(String)) -> Result<()> {
+pub fn run(sources: &Sources, tell: &mut (dyn FnMut(String) + Send)) -> Result<()> {
     let config = match config::load(sources) {
         Ok(loaded) => loaded.config,
         Err(error) => {

@@ -5,8 +5,7 @@
 //! and what a person should do. Every call costs the server some 0.2 s of CPU, so it is for the caller
 //! to ask rarely; one list is better than many questions.
 //!
-//! What the server and other members say is parsed here, and judged elsewhere. [`standing`] has what
-//! can be told from a list of nodes alone.
+//! What the server and other members say is parsed here, and judged elsewhere.
 
 mod apikeys;
 mod ask;
@@ -24,7 +23,6 @@ mod refusal;
 mod secret;
 mod selfsigned;
 mod settings;
-pub mod standing;
 mod transport;
 mod trust;
 mod user;

@@ -4,35 +4,14 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tailnet::headscale::Secret;
+
 use super::file::{self, FileError};
 use super::problem::{Complaint, Place, Problem};
 use super::schema::Headscale;
 
 /// Far more than any key has.
 const MOST_BYTES: u64 = 4096;
-
-/// A text that is never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// The text itself, for whoever it is meant for.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<redacted>")
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<redacted>")
-    }
-}
 
 /// Where a secret was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +127,7 @@ impl Found {
             "has more than one word: put the key there and nothing else"
         } else {
             return Some(FoundSecret {
-                secret: Secret(text.to_owned()),
+                secret: Secret::new(text),
                 source,
             });
         };

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tailnet::localapi::LocalApi;
-use tailnet::tailscaled::Supervisor;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
@@ -121,21 +120,6 @@ impl Ends {
         });
         // It fails only if the process ends.
         let _ = cleared.await;
-    }
-
-    /// The same with the tailscaled that is in it.
-    pub(super) async fn end_apart(&self, config: &Config) {
-        if !namespace::is_there() {
-            return;
-        }
-        let mut supervisor = Supervisor::new(ours::settings(config, Way::OursApart));
-        match supervisor.stop().await {
-            Ok(()) => self.clear_apart().await,
-            Err(error) => {
-                let error = with_causes(&error);
-                tracing::warn!(error, "the mesh's own network is not gone");
-            }
-        }
     }
 }
 

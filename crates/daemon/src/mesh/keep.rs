@@ -59,13 +59,24 @@ pub async fn keep(ends: Ends, end: CancellationToken) {
 impl Ends {
     async fn keep(&self) {
         let mut changes = self.settings.subscribe();
+        let mut former = None;
         loop {
             let config = Arc::clone(&changes.borrow_and_update().config);
             let has_another = beside::has_another(&config).await;
             let way = self.choose(&config, has_another).await;
+            if former.replace(way).is_some_and(|former| former != way) {
+                let conditions = &self.reports.conditions;
+                conditions.fails(Condition::MeshJoined, "tailscaled is exchanged for another");
+            }
+            if let Err(message) = self.end_other_ways(way, &config).await {
+                tracing::warn!(message, "another way to be a member is not ended");
+                let conditions = &self.reports.conditions;
+                conditions.fails(Condition::MeshJoined, message);
+                sleep(AFTER_FAILURE).await;
+                continue;
+            }
             if way == Way::None {
                 report_none(&self.reports.conditions);
-                self.end_apart(&config).await;
                 self.leave().await;
                 while Arc::ptr_eq(&config, &changes.borrow_and_update().config) {
                     if changes.changed().await.is_err() {
@@ -73,9 +84,6 @@ impl Ends {
                     }
                 }
             } else {
-                if way == Way::Hosts {
-                    self.end_apart(&config).await;
-                }
                 self.be_member(way, has_another, &config, &mut changes)
                     .await;
             }

@@ -32,9 +32,12 @@ const SERVER: Duration = Duration::from_secs(7);
 /// What tailscaled makes in the directory that is its own.
 const STATE_FILE: &str = "tailscaled.state";
 
+/// Who hears what was done.
+type Tell<'a> = &'a mut (dyn FnMut(String) + Send);
+
 /// Does it, and tells line by line what was done and what is left elsewhere. What is returned could
 /// not be done, and is still on record in `state_dir` for another try.
-pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -> Vec<String> {
+pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> {
     let kept = Kept::load(state_dir);
     let has_own = config.tailscale.state_dir.join(STATE_FILE).exists();
     if !has_own && kept.memory().host.is_none() && !namespace::is_there() {
@@ -54,9 +57,7 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
         tell,
     };
     runtime.block_on(async {
-        if let Some(before) = leaving.memory.host {
-            errors.extend(leaving.give_back(before).await.err());
-        }
+        errors.extend(leaving.give_back().await.err());
         if has_own {
             errors.extend(leaving.end_own().await.err());
         }
@@ -80,10 +81,33 @@ pub fn remove(config: &Config, state_dir: &Path, tell: &mut dyn FnMut(String)) -
     errors
 }
 
+/// Gives the host's tailscaled back what it had, and tells line by line what was done.
+pub(super) async fn give_back(
+    config: &Config,
+    memory: &Memory,
+    tell: Tell<'_>,
+) -> Result<GivenBack, String> {
+    let mut leaving = Leaving {
+        config,
+        memory: memory.clone(),
+        tell,
+    };
+    leaving.give_back().await
+}
+
+/// How much was given back to the host's tailscaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenBack {
+    /// It has what it had.
+    All,
+    /// It does not run.
+    Nothing,
+}
+
 struct Leaving<'a> {
     config: &'a Config,
     memory: Memory,
-    tell: &'a mut dyn FnMut(String),
+    tell: Tell<'a>,
 }
 
 impl Leaving<'_> {
@@ -92,7 +116,10 @@ impl Leaving<'_> {
     }
 
     /// The host's tailscaled is as it was.
-    async fn give_back(&mut self, before: HostPrefs) -> Result<(), String> {
+    async fn give_back(&mut self) -> Result<GivenBack, String> {
+        let Some(before) = self.memory.host else {
+            return Ok(GivenBack::All);
+        };
         let tailscaled = LocalApi::new(&self.config.tailscale.socket).within(ANSWER);
         let prefs = match tailscaled.prefs().await {
             Ok(prefs) => prefs,
@@ -101,7 +128,7 @@ impl Leaving<'_> {
                     "the host's tailscaled does not run, and is left as it is: it may advertise {}",
                     list(&self.memory.routes)
                 ));
-                return Ok(());
+                return Ok(GivenBack::Nothing);
             }
             Err(error) => return Err(with_causes(&error)),
         };
@@ -112,7 +139,7 @@ impl Leaving<'_> {
         }
         self.tell("gave the host's tailscaled back what it had");
         let Ok(status) = tailscaled.status().await else {
-            return Ok(());
+            return Ok(GivenBack::All);
         };
         let left = self.disapprove(&status).await.err();
         if let Some(why) = left {
@@ -122,7 +149,7 @@ impl Leaving<'_> {
                 status.this.host_name
             ));
         }
-        Ok(())
+        Ok(GivenBack::All)
     }
 
     async fn disapprove(&mut self, status: &Status) -> Result<(), String> {

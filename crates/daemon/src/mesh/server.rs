@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use tailnet::headscale::standing::{Keys, Own, own};
 use tailnet::headscale::{
     ApiKey, Client, Error, Generation, Lifetime, NewKey, Node, Proxies, Secret, Settings, Uses,
 };
@@ -226,15 +225,11 @@ impl Server {
         if status.has_node_key && is_no_key(&status.this.key) {
             return ServerView::Unknown;
         }
-        let keys = Keys {
-            node: &status.this.key,
-            machine: None,
-        };
-        // An address in common, too: one key alone was forged before.
-        let found = match own(nodes, &keys) {
-            Own::Found(node) if shares_address(node, status) => Some(node),
-            _ => None,
-        };
+        // By its key, never by its name, which others may have as well. Nobody is known by no key: the
+        // server has rows that have none. An address in common, too: one key alone was forged before.
+        let key = &status.this.key;
+        let is_own = |node: &&Node| node.node_key == *key && shares_address(node, status);
+        let found = nodes.iter().find(is_own).filter(|_| !is_no_key(key));
         let others = nodes
             .iter()
             .filter(|node| Some(node.id) != found.map(|own| own.id));
@@ -319,7 +314,7 @@ impl Server {
 
 fn api_key(secrets: &Secrets) -> Option<Secret> {
     let found = secrets.api_key.as_ref()?;
-    Some(Secret::new(found.secret.expose()))
+    Some(found.secret.clone())
 }
 
 /// Whether this is what tailscaled says when it says no key.

@@ -64,7 +64,7 @@ fn secrets_in_files_are_read_and_never_shown() {
     );
     assert_eq!(loaded.warnings, []);
     let debugged = format!(
-        "{loaded:?} {found:?} {} {:#?}",
+        "{loaded:?} {found:?} {:?} {:#?}",
         found.secret, loaded.secrets
     );
     assert!(

@@ -1,21 +1,23 @@
 //! Our tailscaled in a network of its own, beside a host's.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::{
-    Attached, Cluster, EchoServer, Family, Grounds, JOINED, Join, Member, Netns, POD_NETWORKS,
-    Pulse, Signal, Site, TAG, Tailscaled, eventually, open_policy,
+    Cluster, EchoServer, Family, Grounds, JOINED, Join, Member, Netns, POD_NETWORKS, Pulse, Signal,
+    Site, TAG, Tailscaled, eventually, open_policy,
 };
 use serde_json::Value;
+
+use crate::{talk, turn};
 
 /// The tag of the host's own tailscaled: it is not one of ours.
 const HOSTS_TAG: &str = "tag:laptop";
 
 #[test]
 fn ours_and_the_hosts_own_leave_each_other_alone() {
-    let _turn = crate::turn::take();
+    let _turn = turn::take();
     let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
     let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
     let mut cluster = Cluster::new(&grounds).unwrap();
@@ -40,7 +42,7 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
         cluster.members[0].pod("p").unwrap(),
         cluster.members[1].pod("p").unwrap(),
     ];
-    await_talk(&pods);
+    talk::await_all_to_all(&pods);
     // A node's own packets, under an address of its pods' network.
     for (from, to) in [(0, 1), (1, 0)] {
         let member = &cluster.members[from];
@@ -109,7 +111,7 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     pulse.await_answer(JOINED).unwrap();
     assert!(is_apart(&cluster.members[0]));
     // After the first answers WireGuard can be silent once more, for some 15 s.
-    await_talk(&pods);
+    talk::await_all_to_all(&pods);
     reaches(&cluster.members[0], &address);
     assert_eq!(traces(&cluster.members[0]), before);
     // The server takes the routes of a node that was away from everybody for a while.
@@ -131,7 +133,7 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
 
 #[test]
 fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
-    let _turn = crate::turn::take();
+    let _turn = turn::take();
     let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
     let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
     let mut cluster = Cluster::new(&grounds).unwrap();
@@ -150,7 +152,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
         cluster.members[0].pod("p").unwrap(),
         cluster.members[1].pod("p").unwrap(),
     ];
-    await_talk(&pods);
+    talk::await_all_to_all(&pods);
 
     // What others take away comes back: of the pair, both ends and all that was on them.
     let node = &cluster.members[0];
@@ -159,7 +161,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     node.configure(&told("own").replace("tailscale:\n", "tailscale:\n  hostname: first\n"))
         .unwrap();
     node.signal(Signal::HUP);
-    await_talk(&pods);
+    talk::await_all_to_all(&pods);
 
     node.configure(&told("host")).unwrap();
     node.signal(Signal::HUP);
@@ -167,13 +169,13 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
         (!is_apart(node) && left_overs(node).is_empty()).then_some(())
     })
     .unwrap();
-    await_talk(&pods);
+    talk::await_all_to_all(&pods);
 
     node.configure(&told("auto")).unwrap();
     node.signal(Signal::HUP);
     let theirs = hosts_own(&cluster);
     eventually(JOINED, "ours has moved", || is_apart(node).then_some(())).unwrap();
-    await_talk(&pods);
+    talk::await_all_to_all(&pods);
     let address = address_of(&theirs, "node-2");
     reaches(node, &address);
     let traces = traces(node);
@@ -241,35 +243,6 @@ fn left_overs(member: &Member) -> String {
              nft list tables | grep headcni-mesh || true
              for family in -4 -6; do ip $family rule | grep '^5205:' || true; done")
         .unwrap()
-}
-
-/// Each pod reaches each other under its own address, as soon as the mesh lets it: a node that has just
-/// joined may not know the other's relay yet, and WireGuard tries again after 5 s only.
-fn await_talk(pods: &[Attached<'_>]) {
-    for (from, to) in pairs(pods) {
-        for ip in &to.ips {
-            eventually(JOINED, "pods talk again", || {
-                let seen = try_talk(from, to, *ip).ok()?;
-                from.ips.contains(&seen).then_some(())
-            })
-            .unwrap();
-        }
-    }
-}
-
-fn pairs<'p, 'a>(
-    pods: &'p [Attached<'a>],
-) -> impl Iterator<Item = (&'p Attached<'a>, &'p Attached<'a>)> {
-    let others = |from: &'p Attached<'a>| pods.iter().filter(|to| to.ips != from.ips);
-    pods.iter()
-        .flat_map(move |from| others(from).map(move |to| (from, to)))
-}
-
-fn try_talk(from: &Attached<'_>, to: &Attached<'_>, ip: IpAddr) -> anyhow::Result<IpAddr> {
-    let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
-    let server = EchoServer::start(&to.pod, family, 0)?;
-    from.pod
-        .call_echo(SocketAddr::new(ip, server.port()?), "hello")
 }
 
 /// The address of another member, as the host's own knows it.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lab::{Cluster, Grounds, JOINED, Join, Member, Site, TAG, TAILSCALED_SOCKET, Tailscaled};
+use lab::{
+    Cluster, Grounds, JOINED, Join, Member, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
+};
 use serde_json::Value;
 
 use crate::{talk, turn};
@@ -39,6 +41,54 @@ fn a_host_keeps_what_it_had_beside_what_we_add() {
     assert_eq!(prefs(&hosts), before, "{told}");
     let node = cluster.headscale.node_named("node-1").unwrap();
     assert_eq!(texts(&node["approved_routes"]), [FOREIGN], "{told}");
+}
+
+#[test]
+fn a_node_is_a_member_in_one_way_at_a_time() {
+    let _turn = turn::take();
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
+    let by_host = in_host_mode(&cluster.members[0], &cluster.headscale.url());
+    cluster.members[0].configure(&by_host).unwrap();
+    let before = join(&cluster, &hosts);
+    cluster.start().unwrap();
+    let members = cluster.members.iter();
+    let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
+    talk::check_all_to_all(&pods);
+    let member = &cluster.members[0];
+    let change_to = |mode: &str| {
+        let config = by_host.replace("mode: host", &format!("mode: {mode}"));
+        member.configure(&config).unwrap();
+        member.signal(Signal::HUP);
+    };
+    let has_pod_networks = || texts(&prefs(&hosts)["AdvertiseRoutes"]).len() > 1;
+
+    change_to("daemon");
+    lab::eventually(JOINED, "the host's has what it had", || {
+        (prefs(&hosts) == before).then_some(())
+    })
+    .unwrap();
+    member.await_ready(JOINED).unwrap();
+    member.tailscaled_pid().unwrap();
+    talk::await_all_to_all(&pods);
+    assert!(!has_pod_networks());
+
+    change_to("host");
+    lab::eventually(JOINED, "the host's has our networks again", || {
+        has_pod_networks().then_some(())
+    })
+    .unwrap();
+    member.await_ready(JOINED).unwrap();
+    assert!(member.tailscaled_pid().is_err(), "ours runs on");
+    talk::await_all_to_all(&pods);
+
+    change_to("off");
+    lab::eventually(JOINED, "the host's has what it had again", || {
+        (prefs(&hosts) == before).then_some(())
+    })
+    .unwrap();
+    assert!(member.tailscaled_pid().is_err(), "ours runs on");
 }
 
 fn in_host_mode(member: &Member<'_>, url: &str) -> String {

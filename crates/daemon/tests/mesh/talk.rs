@@ -61,13 +61,33 @@ pub(crate) fn ping_sized(from: &impl Netns, ip: IpAddr, bytes: usize) -> Result<
 /// Every pod reaches every other: over TCP, UDP and ICMP, by each family, with packets as large as the
 /// mesh carries; and everybody sees the pods' own addresses.
 pub(crate) fn check_all_to_all(pods: &[Attached<'_>]) {
-    for to in pods {
-        for from in pods.iter().filter(|from| from.ips != to.ips) {
-            for ip in &to.ips {
-                check_pair((&from.pod, &from.ips), &to.pod, *ip);
-            }
+    for (from, to) in pairs(pods) {
+        for ip in &to.ips {
+            check_pair((&from.pod, &from.ips), &to.pod, *ip);
         }
     }
+}
+
+/// Every pod reaches every other under its own address, as soon as the mesh lets it: a node that has just
+/// joined may not know the other's relay yet, and WireGuard tries again after 5 s only.
+pub(crate) fn await_all_to_all(pods: &[Attached<'_>]) {
+    for (from, to) in pairs(pods) {
+        for ip in &to.ips {
+            eventually(JOINED, "pods talk again", || {
+                let seen = tcp(&from.pod, &to.pod, *ip).ok()?;
+                from.ips.contains(&seen).then_some(())
+            })
+            .unwrap();
+        }
+    }
+}
+
+fn pairs<'p, 'a>(
+    pods: &'p [Attached<'a>],
+) -> impl Iterator<Item = (&'p Attached<'a>, &'p Attached<'a>)> {
+    let others = |from: &'p Attached<'a>| pods.iter().filter(|to| to.ips != from.ips);
+    pods.iter()
+        .flat_map(move |from| others(from).map(move |to| (from, to)))
 }
 
 /// The same for one pod, which has these addresses, and an address of another one.

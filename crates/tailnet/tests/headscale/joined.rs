@@ -9,7 +9,6 @@ use lab::tools::{GoModule, HEADSCALES, TAILSCALE};
 use lab::{Netns, Node, Running};
 use rstest::rstest;
 use serde_json::Value;
-use tailnet::headscale::standing::{self, Keys, Own};
 use tailnet::headscale::{Client, Lifetime, NewKey, Node as Member, Uses};
 use tempfile::TempDir;
 
@@ -143,23 +142,8 @@ async fn listed(client: &Client, id: u64) -> Member {
 async fn is_in_the_list(client: &Client, node_key: &str) -> Member {
     let nodes = client.nodes().await.unwrap();
     assert_eq!(nodes.len(), 1);
-    let keys = Keys {
-        node: node_key,
-        machine: None,
-    };
-    let Own::Found(member) = standing::own(&nodes, &keys) else {
-        panic!("no {node_key} in {nodes:?}");
-    };
-    let keys = Keys {
-        node: node_key,
-        machine: Some(&member.machine_key),
-    };
-    assert_eq!(standing::own(&nodes, &keys), Own::Found(member));
-    let keys = Keys {
-        node: node_key,
-        machine: Some("mkey:other"),
-    };
-    assert_eq!(standing::own(&nodes, &keys), Own::Stranger(member));
+    let member = &nodes[0];
+    assert_eq!(member.node_key, node_key);
     assert!(member.machine_key.starts_with("mkey:"), "{member:?}");
     assert_eq!(member.tags, [TAG]);
     assert_eq!(member.addresses.len(), 2);
@@ -175,32 +159,23 @@ async fn is_in_the_list(client: &Client, node_key: &str) -> Member {
 
 async fn serves_what_is_approved(client: &Client, member: &Member) {
     let (id, ours) = (member.id, nets(&ROUTES));
-    let told: Vec<_> = standing::standing(member, &ours);
-    assert!(
-        told.iter()
-            .all(|it| it.is_advertised && !it.is_approved && !it.is_serving)
-    );
+    let has_all = |networks: &[IpNet]| ours.iter().all(|net| networks.contains(net));
+    assert!(has_all(&member.available));
+    assert_eq!((&member.approved, &member.serving), (&vec![], &vec![]));
 
     let users_own = nets(&[USERS_OWN]);
     client.approve_routes(id, &users_own).await.unwrap();
-    let approved = client.node(id).await.unwrap().approved;
-    let target = standing::merged_approval(&approved, &[], &ours);
-    let answer = client.approve_routes(id, &target).await.unwrap();
-    assert_eq!(answer.approved, target);
+    let mut all = [ours.clone(), users_own.clone()].concat();
+    all.sort();
+    let answer = client.approve_routes(id, &all).await.unwrap();
+    assert_eq!(answer.approved, all);
     let serves = async || {
         let member = listed(client, id).await;
-        let is_served = standing::standing(&member, &ours)
-            .iter()
-            .all(|it| it.is_serving);
-        (is_served && member.serving.contains(&users_own[0])).then_some(())
+        (has_all(&member.serving) && member.serving.contains(&users_own[0])).then_some(())
     };
     eventually("it serves all", serves).await;
-    let overlaps = client.nodes().await.unwrap();
-    assert_eq!(standing::overlaps(&overlaps, Some(id), &ours), []);
-    assert_eq!(standing::overlaps(&overlaps, None, &ours).len(), 2);
 
-    let target = standing::merged_approval(&target, &ours, &[]);
-    client.approve_routes(id, &target).await.unwrap();
+    client.approve_routes(id, &users_own).await.unwrap();
     let is_undone = async || {
         let member = listed(client, id).await;
         (member.serving == users_own && member.approved == users_own).then_some(())
