@@ -238,8 +238,14 @@ impl<'a> Member<'a> {
 
     /// Starts the daemon, and does not wait for it.
     pub fn launch(&mut self) -> Result<()> {
+        self.launch_with(&[])
+    }
+
+    /// The same with more in its environment.
+    pub fn launch_with(&mut self, variables: &[(&str, &str)]) -> Result<()> {
         let mut command = self.node.command("sh");
         command
+            .envs(variables.iter().copied())
             .args(["-c", "exec \"$@\" >>\"$0\" 2>&1", LOG])
             .arg(tools::headcni_daemon())
             .arg("run")

@@ -14,6 +14,7 @@ mod hosts;
 mod keys;
 mod outside;
 mod pods;
+mod proxied;
 mod secrets;
 mod talk;
 mod turn;

@@ -1,12 +1,26 @@
-//! One cluster at a time: each has three machines' worth of processes, and two at once only slow each
-//! other down.
+//! Few clusters at a time: each has three machines' worth of processes, which mostly wait.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
-static TURN: Mutex<()> = Mutex::new(());
+/// So many get on without slowing each other down, on two cores.
+static FREE: Mutex<usize> = Mutex::new(2);
+static FREED: Condvar = Condvar::new();
 
-/// Waits until no other test of this target has a cluster. Whoever failed before is no reason not to
+/// A cluster's turn, until it is dropped.
+pub(crate) struct Turn(());
+
+/// Waits until few other tests of this target have a cluster. Whoever failed before is no reason not to
 /// go on.
-pub(crate) fn take() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn take() -> Turn {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let free = FREED.wait_while(free, |free| *free == 0);
+    *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+    Turn(())
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        FREED.notify_one();
+    }
 }
