@@ -106,7 +106,10 @@ pub(super) fn all(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> Result<Vec<
 }
 
 fn outcome(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Outcome {
-    match try_way(from, to, family) {
+    // Packets are lost when a path changes, as it does soon after nodes have met. That is no failure
+    // unless it lasts.
+    let outcome = try_way(from, to, family).or_else(|_| try_way(from, to, family));
+    match outcome {
         Ok((latency, is_source_kept)) => Outcome::Reached {
             latency,
             is_source_kept,
