@@ -19,6 +19,8 @@ pub use report::{ConditionReport, Report};
 pub enum Condition {
     /// The file that SIGHUP read last is the one in force.
     ConfigurationLoaded,
+    /// The Kubernetes API answers, if it is asked.
+    KubernetesReachable,
     /// It is known which addresses this node's pods get.
     PodCidrKnown,
     /// Nothing has addresses that the mesh needs for itself.
@@ -53,8 +55,9 @@ pub enum Condition {
 
 impl Condition {
     /// All of them, in the order in which they come to hold.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ConfigurationLoaded,
+        Self::KubernetesReachable,
         Self::PodCidrKnown,
         Self::AddressesApart,
         Self::MeshJoined,
@@ -76,6 +79,7 @@ impl Condition {
     pub fn name(self) -> &'static str {
         match self {
             Self::ConfigurationLoaded => "ConfigurationLoaded",
+            Self::KubernetesReachable => "KubernetesReachable",
             Self::PodCidrKnown => "PodCIDRKnown",
             Self::AddressesApart => "AddressesApart",
             Self::MeshJoined => "MeshJoined",
@@ -106,6 +110,7 @@ impl Condition {
             | Self::ForwardingAllowed
             | Self::SocketOpen => true,
             Self::ConfigurationLoaded
+            | Self::KubernetesReachable
             | Self::AddressesApart
             | Self::HeadscaleReachable
             | Self::NetworksUnique

@@ -24,6 +24,7 @@ pub fn look(settings: &Settings) -> Discovery {
         node: &settings.node,
         network: &settings.config.network,
         variable: std::env::var_os(podcidr::VARIABLE).as_deref(),
+        kubernetes: settings.kubernetes.of(&settings.node),
     })
 }
 

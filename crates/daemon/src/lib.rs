@@ -20,6 +20,7 @@ pub mod files;
 pub mod instance;
 pub mod jam;
 pub mod keeper;
+pub mod kubernetes;
 pub mod leases;
 pub mod lifecycle;
 pub mod logging;

@@ -22,7 +22,6 @@ use crate::config::{self, Config, Loaded};
 use crate::instance::{Instance, InstanceError};
 use crate::keeper::Reports;
 use crate::leases::{self, Home};
-use crate::mesh::memory::Kept;
 use crate::metrics::Metrics;
 use crate::node_name::{self, NodeName};
 use crate::parts::Parts;
@@ -99,7 +98,7 @@ impl<'a> Daemon<'a> {
             log,
             instance,
             heartbeat: Arc::new(Heartbeat::default()),
-            parts: Parts::new(settings(loaded.config, node), reports),
+            parts: Parts::new(Settings::at_start(loaded.config, node), reports),
         }
     }
 
@@ -246,14 +245,6 @@ impl<'a> Daemon<'a> {
             Err(error) => Err(error.to_string()),
         }
     }
-}
-
-/// What is known at the start.
-fn settings(config: Config, node: NodeName) -> Settings {
-    let mut settings = Settings::new(config, node);
-    let known = Kept::load(Path::new(paths::DAEMON_STATE_DIR));
-    settings.mesh = Arc::new(known.memory().view());
-    settings
 }
 
 fn tell_of_loading(loaded: &Loaded, conditions: &Conditions) {

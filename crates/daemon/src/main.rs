@@ -40,7 +40,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
             let loaded = config::load(&options.sources())?;
             let name = std::env::var_os(node_name::VARIABLE);
             let node = node_name::find(options.node_name.as_deref(), name.as_deref())?;
-            let found = discovery::look(&Settings::new(loaded.config, node));
+            let found = discovery::look(&Settings::at_start(loaded.config, node));
             write!(io::stdout(), "{found}")?;
             if found.outcome.is_err() {
                 return Ok(ExitCode::FAILURE);

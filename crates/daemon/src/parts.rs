@@ -18,13 +18,13 @@ use crate::conditions::Condition;
 use crate::config::TuneLinks;
 use crate::keeper::{Outcome, Part, Reports, keep};
 use crate::leases::{self, Home, LeasesError};
-use crate::mesh;
 use crate::metrics::Metrics;
 use crate::network::{self, Desired, Wanted};
 use crate::pods::{self, Pods};
 use crate::settings::Settings;
 use crate::socket::{self, Ends, News, Question};
 use crate::{cniconf, discovery};
+use crate::{kubernetes, mesh};
 
 /// How often everything is looked at though nothing happened.
 const FULL_PASS: Duration = Duration::from_mins(1);
@@ -112,12 +112,23 @@ impl Parts {
         let conditions = Arc::clone(&self.reports.conditions);
         let discovering = discovery::keep(self.settings.clone(), conditions, self.end.clone());
         self.spawn("discovery", discovering);
+        self.ask_kubernetes(pods);
         self.keep_mesh(pods);
         self.keep_cni_files(pods);
         self.keep_network(pods);
         self.keep_pods(pods);
         self.listen(pods);
         Ok(())
+    }
+
+    fn ask_kubernetes(&mut self, pods: &Arc<Pods>) {
+        let ends = kubernetes::Ends {
+            settings: self.settings.clone(),
+            reports: self.reports.clone(),
+            pods: Arc::clone(pods),
+            state_dir: paths::DAEMON_STATE_DIR.into(),
+        };
+        self.spawn("kubernetes", kubernetes::keep(ends, self.end.clone()));
     }
 
     fn keep_mesh(&mut self, pods: &Arc<Pods>) {

@@ -1,11 +1,10 @@
 //! Which addresses this node's pods get: the node's networks, and the whole cluster's.
 //!
 //! Sources are asked in the order of a ladder, and the first that knows wins: the configuration,
-//! `NODE_POD_CIDR`, files of Kubernetes and k3s on this node; and, if that is allowed, a guess.
+//! `NODE_POD_CIDR`, files of Kubernetes and k3s on this node, the Node object of the Kubernetes API; and,
+//! if that is allowed, a guess.
 //! Whatever wins is checked. [`Discovery`] says what was looked at and why it counted or did not.
 //! docs/podcidr.md explains it to users.
-//!
-//! Node objects of the Kubernetes API have their place between the files and the guesses.
 
 mod check;
 mod explain;
@@ -23,6 +22,7 @@ use ipnet::IpNet;
 pub use check::Unfit;
 
 use crate::config::Network;
+use crate::kubernetes::Answer;
 use crate::node_name::NodeName;
 
 /// The variable that says this node's networks.
@@ -39,6 +39,8 @@ pub struct Question<'a> {
     pub network: &'a Network,
     /// The value of [`VARIABLE`].
     pub variable: Option<&'a OsStr>,
+    /// What the Kubernetes API says.
+    pub kubernetes: Answer<'a>,
 }
 
 /// What was found out, and how.
@@ -81,6 +83,8 @@ pub enum Source {
     Variable,
     /// A file on this node.
     File(PathBuf),
+    /// The Node object of the Kubernetes API.
+    NodeObject,
     /// The node's name. A guess.
     Hash,
     /// Nowhere. A guess.
@@ -102,6 +106,7 @@ impl fmt::Display for Source {
             Self::Base => f.write_str("network.podCIDR.base"),
             Self::Variable => f.write_str(VARIABLE),
             Self::File(path) => path.display().fmt(f),
+            Self::NodeObject => f.write_str("Node.spec.podCIDRs"),
             Self::Hash => f.write_str("guess from the node's name"),
             Self::Default => f.write_str("guess without any knowledge"),
         }
@@ -140,6 +145,14 @@ pub enum PodCidrError {
         origin: Source,
         /// What is wrong.
         trouble: Unfit,
+    },
+    /// The Kubernetes API is to say it, and has not yet.
+    #[error("the PodCIDR of node {node} is awaited from the Kubernetes API: {why}")]
+    Awaited {
+        /// The node.
+        node: NodeName,
+        /// What is waited for.
+        why: &'static str,
     },
     /// Nobody says it.
     #[error(

@@ -1,11 +1,16 @@
-//! What the parts of the daemon go by: the configuration in force, the node's networks, the mesh.
+//! What the parts of the daemon go by: the configuration in force, what the Kubernetes API says, the
+//! node's networks, the mesh.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use api::paths;
+
 use crate::cniconf::Dirs;
 use crate::config::Config;
+use crate::kubernetes::Known;
 use crate::mesh::View;
+use crate::mesh::memory::Kept;
 use crate::node_name::NodeName;
 use crate::podcidr::{Discovery, NodeNetworks};
 
@@ -20,11 +25,23 @@ pub struct Settings {
     pub discovery: Option<Arc<Discovery>>,
     /// The node's networks. Those that were known stay, if they are not known any more.
     pub networks: Option<Arc<NodeNetworks>>,
+    /// What the Kubernetes API says.
+    pub kubernetes: Arc<Known>,
     /// The mesh.
     pub mesh: Arc<View>,
 }
 
 impl Settings {
+    /// With what was known before this start; blocks.
+    pub fn at_start(config: Config, node: NodeName) -> Self {
+        let state_dir = Path::new(paths::DAEMON_STATE_DIR);
+        let mut settings = Self::new(config, node);
+        let kubernetes = &settings.config.kubernetes;
+        settings.kubernetes = Arc::new(Known::at_start(kubernetes, state_dir));
+        settings.mesh = Arc::new(Kept::load(state_dir).memory().view());
+        settings
+    }
+
     /// Nothing is known of the networks yet.
     pub fn new(config: Config, node: NodeName) -> Self {
         Self {
@@ -32,6 +49,7 @@ impl Settings {
             node,
             discovery: None,
             networks: None,
+            kubernetes: Arc::default(),
             mesh: Arc::default(),
         }
     }

@@ -79,7 +79,7 @@ fn a_report_reads_like_a_condition_of_kubernetes() {
     );
     let report = serde_json::to_value(conditions.report()).unwrap();
     assert_eq!(
-        report["conditions"][1],
+        report["conditions"][2],
         json!({
             "name": "PodCIDRKnown",
             "status": "True",

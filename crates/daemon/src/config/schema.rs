@@ -3,6 +3,7 @@
 //! What stands here as documentation is the documentation: the JSON schema and the example are made
 //! of it.
 
+mod kubernetes;
 mod mesh;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 
 use super::values::{Networks, PerNode, Span};
 
+pub use kubernetes::Kubernetes;
 pub use mesh::{Dns, Headscale, MagicDns, MeshMode, MeshNamespace, Tailscale, TuneLinks};
 
 /// The configuration of headcni-daemon. Every key has a default.
@@ -33,6 +35,8 @@ pub struct Config {
     pub headscale: Headscale,
     /// This node's member of the mesh.
     pub tailscale: Tailscale,
+    /// The Kubernetes API.
+    pub kubernetes: Kubernetes,
     /// What pods are told about name servers.
     pub dns: Dns,
     /// Rules about who may reach whom.

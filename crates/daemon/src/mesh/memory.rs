@@ -48,6 +48,7 @@ impl Memory {
             remotes: self.remotes.clone(),
             outside: self.outside.clone(),
             has_served: self.has_served,
+            addresses: Vec::new(),
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Trust {
     pub base: Vec<IpNet>,
     /// This node's.
     pub local: Vec<IpNet>,
+    /// The networks that Kubernetes knows other nodes to have, if it is asked and believed.
+    pub owned: Option<Vec<IpNet>>,
 }
 
 /// A network that leads to another node.
@@ -57,6 +59,8 @@ pub enum Reason {
     WholeCluster(IpNet),
     /// It is part of what another node has.
     Within(Remote),
+    /// No Node object has it.
+    Unowned,
 }
 
 impl fmt::Display for Refusal {
@@ -69,6 +73,7 @@ impl fmt::Display for Refusal {
             Reason::Within(other) => {
                 write!(f, "which is part of {}'s {}", other.node, other.network)
             }
+            Reason::Unowned => f.write_str("which no Node object of Kubernetes has"),
         }
     }
 }
@@ -128,8 +133,12 @@ fn verdict(remote: &Remote, accepted: &[Remote], trust: &Trust) -> Verdict {
     if let Some(base) = trust.base.iter().find(|base| network.contains(*base)) {
         return Verdict::Refused(Reason::WholeCluster(*base));
     }
-    if !trust.base.iter().any(|base| base.contains(&network)) {
-        return Verdict::Foreign;
+    let is_in_base = trust.base.iter().any(|base| base.contains(&network));
+    match &trust.owned {
+        Some(owned) if owned.iter().any(|owned| owned.contains(&network)) => {}
+        Some(_) if is_in_base => return Verdict::Refused(Reason::Unowned),
+        None if is_in_base => {}
+        _ => return Verdict::Foreign,
     }
     let is_anothers =
         |other: &&Remote| other.node != remote.node && overlap(&other.network, &network);
@@ -169,6 +178,7 @@ mod tests {
             tag: TAG.to_owned(),
             base: vec![net("10.244.0.0/16"), net("fd00:244::/48")],
             local: vec![net("10.244.1.0/24"), net("fd00:244:0:1::/64")],
+            owned: None,
         }
     }
 
@@ -266,6 +276,36 @@ mod tests {
             &["10.244.2.0/24", "10.244.2.9/32", "10.244.200.9/32"],
         )];
         assert_eq!(accepted(&claims).len(), 3);
+    }
+
+    #[test]
+    fn where_kubernetes_is_believed_only_what_a_node_has_counts() {
+        let strict = Trust {
+            owned: Some(vec![net("10.244.2.0/24"), net("10.9.0.0/24")]),
+            ..trust()
+        };
+        let claims = [
+            claim("b", TAG, &["10.244.2.0/24", "10.244.2.9/32"]),
+            // Outside what is known of the cluster's networks, but a node's.
+            claim("c", TAG, &["10.9.0.0/24"]),
+            claim("thief", TAG, &["10.244.3.0/24", "192.168.7.0/24"]),
+            claim("laptop", "tag:laptop", &["10.9.0.0/24"]),
+        ];
+        let judged = judge(&claims, &strict);
+        let networks: Vec<String> = judged
+            .remotes
+            .iter()
+            .map(|remote| format!("{} {}", remote.node, remote.network))
+            .collect();
+        assert_eq!(
+            networks,
+            ["c 10.9.0.0/24", "b 10.244.2.0/24", "b 10.244.2.9/32"]
+        );
+        let refusals: Vec<String> = judged.refusals.iter().map(Refusal::to_string).collect();
+        assert_eq!(
+            refusals,
+            ["thief claims 10.244.3.0/24, which no Node object of Kubernetes has"]
+        );
     }
 
     #[test]

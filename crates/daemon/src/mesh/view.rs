@@ -19,6 +19,8 @@ pub struct View {
     pub outside: Vec<IpNet>,
     /// Whether packets for this node's pods were ever sent here.
     pub has_served: bool,
+    /// This node's addresses in the mesh; none until they are known.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// How packets get into the mesh.

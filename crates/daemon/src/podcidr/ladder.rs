@@ -9,8 +9,15 @@ use super::files::{self, Place};
 use super::scan::{Broken, Report};
 use super::{Discovery, Looked, NodeNetworks, PodCidrError, Question, Source, Verdict, guess};
 use crate::config::{Network, Networks};
+use crate::kubernetes::Answer;
 
 const NOT_SET: &str = "not set";
+const NOT_ASKED: &str =
+    "the Kubernetes API is not asked: kubernetes.kubeconfig is not set, and this is no pod";
+const NO_NODE: &str =
+    "there is no Node of this name: is the kubelet's name another one (--node-name)?";
+const NOT_ASSIGNED: &str = "spec.podCIDRs is empty: the controller manager assigns them with \
+     --allocate-node-cidrs; else set network.podCIDR.nodes";
 const NO_GUESS: &str = "network.podCIDR.allowGuess is not true: two nodes may guess the same";
 
 /// Asks all sources.
@@ -30,6 +37,7 @@ pub(super) fn climb(question: &Question<'_>) -> Discovery {
     for file in &mut files {
         ladder.ask_file(file);
     }
+    ladder.ask_node_object();
     ladder.ask_name();
     ladder.ask_nobody();
     ladder.end()
@@ -194,6 +202,37 @@ impl Ladder<'_> {
             Ok(()) => self.win(source, nets.clone(), words.join("; ")),
             Err(trouble) => self.refuse(source, trouble),
         }
+    }
+
+    /// A guess is no substitute for an answer that is still to come.
+    fn ask_node_object(&mut self) {
+        let source = Source::NodeObject;
+        if self.is_settled() {
+            return self.skip(source);
+        }
+        let may_guess = self.question.network.pod_cidr.allow_guess;
+        let nets = match self.question.kubernetes {
+            Answer::NotAsked => return self.pass(source, NOT_ASKED),
+            Answer::Awaited => return self.await_api(source, "it has not answered yet"),
+            Answer::NoNode if may_guess => return self.pass(source, NO_NODE),
+            Answer::NoNode => return self.await_api(source, NO_NODE),
+            Answer::Networks([]) if may_guess => return self.pass(source, NOT_ASSIGNED),
+            Answer::Networks([]) => return self.await_api(source, NOT_ASSIGNED),
+            Answer::Networks(nets) => nets,
+        };
+        let verdict = check::sound(nets)
+            .and_then(|()| check::agrees(nets, self.question.network))
+            .and_then(|()| self.within_base(nets));
+        match verdict {
+            Ok(()) => self.win(source, nets.to_vec(), Networks(nets.to_vec()).to_string()),
+            Err(trouble) => self.refuse(source, trouble),
+        }
+    }
+
+    fn await_api(&mut self, source: Source, why: &'static str) {
+        self.pass(source, why);
+        let node = self.question.node.clone();
+        self.error = Some(PodCidrError::Awaited { node, why });
     }
 
     fn ask_name(&mut self) {

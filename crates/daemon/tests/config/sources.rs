@@ -58,7 +58,7 @@ fn another(key: &Key, scene: &Scene) -> (String, Value) {
         "monitoring.address" => ("[::1]:0".into(), "[::1]:0".into()),
         "pods.orphanInterval" | "pods.orphanGrace" => ("1h30m".into(), "1h30m".into()),
         "network.mtu" => ("1500".into(), 1500.into()),
-        "network.enableIPv6" => ("true".into(), true.into()),
+        "network.enableIPv6" | "kubernetes.enabled" => ("true".into(), true.into()),
         _ => match (&key.schema["default"], &key.schema["oneOf"]) {
             (Value::Bool(flag), _) => ((!flag).to_string(), (!flag).into()),
             (default, Value::Array(choices)) => {

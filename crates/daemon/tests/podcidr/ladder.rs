@@ -1,5 +1,6 @@
 //! Which source wins, and what is checked.
 
+use daemon::kubernetes::{Known, NodeFacts};
 use daemon::podcidr::{Source, Verdict};
 use rstest::rstest;
 
@@ -54,6 +55,11 @@ fn sources_win_in_the_ladders_order() {
 
     let kubeadm = "etc/kubernetes/kubeadm-config.yaml";
     std::fs::remove_file(scene.root().join(kubeadm)).unwrap();
+    scene.kubernetes = assigned("10.244.6.0/24");
+    let found = scene.found();
+    assert_eq!((&*found.0, found.2), ("10.244.6.0/24", Source::NodeObject));
+
+    scene.kubernetes = Known::default();
     let found = scene.found();
     assert_eq!((&*found.0, found.2), ("10.244.237.0/24", Source::Hash));
 
@@ -61,6 +67,54 @@ fn sources_win_in_the_ladders_order() {
     let found = scene.found();
     assert_eq!((&*found.0, &*found.1), ("10.244.0.0/24", "10.244.0.0/24"));
     assert_eq!(found.2, Source::Default);
+}
+
+/// What the API says about this node.
+fn assigned(networks: &str) -> Known {
+    let facts = NodeFacts {
+        assigned: nets(networks).0,
+        said: Vec::new(),
+    };
+    Known {
+        is_asked: true,
+        nodes: Some([("worker-1".to_owned(), facts)].into()),
+    }
+}
+
+#[test]
+fn an_answer_of_kubernetes_is_awaited_and_not_guessed() {
+    let mut scene = Scene::empty();
+    scene.network.pod_cidr.base = nets("10.244.0.0/16");
+    scene.kubernetes.is_asked = true;
+    let refused = |scene: &Scene| scene.discover().outcome.unwrap_err().to_string();
+    for may_guess in [false, true] {
+        scene.network.pod_cidr.allow_guess = may_guess;
+        assert!(refused(&scene).contains("it has not answered yet"));
+    }
+    // It has answered, and knows nothing: whoever allows a guess gets one.
+    for nothing in [assigned(""), no_node()] {
+        scene.kubernetes = nothing;
+        scene.network.pod_cidr.allow_guess = true;
+        assert_eq!(scene.found().2, Source::Hash);
+        scene.network.pod_cidr.allow_guess = false;
+        let said = refused(&scene);
+        assert!(said.contains("awaited from the Kubernetes API"), "{said}");
+    }
+    scene.kubernetes = assigned("10.9.0.0/24");
+    let said = refused(&scene);
+    assert!(said.contains("Node.spec.podCIDRs"), "{said}");
+    // Whoever says it otherwise is not held up.
+    scene.kubernetes = Known::default();
+    scene.kubernetes.is_asked = true;
+    scene.network.pod_cidr.node_local = nets("10.244.2.0/24");
+    assert_eq!(scene.found().0, "10.244.2.0/24");
+}
+
+fn no_node() -> Known {
+    Known {
+        is_asked: true,
+        nodes: Some(std::collections::BTreeMap::new()),
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use daemon::config::{Network, Networks};
 use daemon::files::write_atomic;
+use daemon::kubernetes::Known;
 use daemon::node_name::{self, NodeName};
 use daemon::podcidr::{Discovery, Looked, Question, Source, Verdict, discover};
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ pub(crate) struct Scene {
     pub(crate) node: NodeName,
     pub(crate) network: Network,
     pub(crate) variable: Option<String>,
+    pub(crate) kubernetes: Known,
 }
 
 impl Scene {
@@ -29,6 +31,7 @@ impl Scene {
             node: node_name::find(Some("worker-1"), None).unwrap(),
             network: Network::default(),
             variable: None,
+            kubernetes: Known::default(),
         }
     }
 
@@ -61,6 +64,7 @@ impl Scene {
             node: &self.node,
             network: &self.network,
             variable: self.variable.as_deref().map(OsStr::new),
+            kubernetes: self.kubernetes.of(&self.node),
         })
     }
 

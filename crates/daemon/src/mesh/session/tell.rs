@@ -39,6 +39,7 @@ impl Session {
             tag: tag.clone(),
             base: base.to_vec(),
             local: local.to_vec(),
+            owned: owned(settings),
         };
         let Judgement { remotes, refusals } = judge(&member::claims(status), &trust);
         let conflicts = plan::conflicts(wanted, seen);
@@ -113,7 +114,10 @@ impl Session {
             }
         });
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
-        Ok(self.kept.memory().view())
+        Ok(View {
+            addresses: status.addresses.clone(),
+            ..self.kept.memory().view()
+        })
     }
 
     /// Links in the network that tailscaled is in. In one of its own there are no others; and the
@@ -231,6 +235,13 @@ impl Session {
             self.measure.ask(&self.tailscaled, metrics).await;
         }
     }
+}
+
+/// What other nodes have by the word of Kubernetes, where that is what counts.
+fn owned(settings: &Settings) -> Option<Vec<IpNet>> {
+    let is_strict = settings.config.kubernetes.strict_peers;
+    let owned = is_strict.then(|| settings.kubernetes.others(&settings.node));
+    owned.flatten()
 }
 
 /// Whether a network that was ours is not ours any more, and is nowhere to be taken away.

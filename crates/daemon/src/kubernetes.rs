@@ -1,0 +1,138 @@
+//! What the Kubernetes API says about nodes, as far as this one needs it, and what this node says there.
+//!
+//! Nothing here is needed for pods to run. What was known stays when the API is away, over restarts
+//! too, and a node without an API does without.
+
+mod client;
+mod keep;
+mod memory;
+mod node;
+mod nodes;
+mod selection;
+mod tell;
+mod told;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+pub use keep::{Ends, keep};
+
+use crate::config::Kubernetes;
+use crate::node_name::NodeName;
+
+/// What the API said last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Whether it is asked at all.
+    pub is_asked: bool,
+    /// All nodes by their names; nothing until they were listed once.
+    pub nodes: Option<BTreeMap<String, NodeFacts>>,
+}
+
+/// What there is to know of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeFacts {
+    /// The networks that the cluster gave it: `spec.podCIDRs`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub assigned: Vec<IpNet>,
+    /// The networks that its own daemon says it has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub said: Vec<IpNet>,
+}
+
+/// What the API says about this node's networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// It is not asked.
+    NotAsked,
+    /// It has not answered yet.
+    Awaited,
+    /// There is no Node object for this node.
+    NoNode,
+    /// These; none have been assigned yet if they are none.
+    Networks(&'a [IpNet]),
+}
+
+impl Known {
+    /// What is known at the start, before anybody is asked; blocks.
+    pub fn at_start(config: &Kubernetes, state_dir: &Path) -> Self {
+        Self {
+            is_asked: client::is_asked(config),
+            nodes: memory::load(state_dir),
+        }
+    }
+
+    /// What it says about a node's networks.
+    pub fn of(&self, node: &NodeName) -> Answer<'_> {
+        match (&self.nodes, self.is_asked) {
+            (_, false) => Answer::NotAsked,
+            (None, true) => Answer::Awaited,
+            (Some(nodes), true) => match nodes.get(node.as_str()) {
+                Some(facts) => Answer::Networks(&facts.assigned),
+                None => Answer::NoNode,
+            },
+        }
+    }
+
+    /// The networks that other nodes have; nothing if that is not known.
+    pub fn others(&self, this: &NodeName) -> Option<Vec<IpNet>> {
+        let nodes = self.nodes.as_ref().filter(|_| self.is_asked)?;
+        let others = nodes.iter().filter(|(name, _)| *name != this.as_str());
+        let networks = others.flat_map(|(_, facts)| facts.assigned.iter().chain(&facts.said));
+        let mut networks: Vec<IpNet> = networks.copied().collect();
+        networks.sort();
+        networks.dedup();
+        Some(networks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_from_what_is_not_there() {
+        let node = crate::node_name::find(Some("n1"), None).unwrap();
+        let mut known = Known::default();
+        assert_eq!(
+            (known.of(&node), known.others(&node)),
+            (Answer::NotAsked, None)
+        );
+        known.is_asked = true;
+        assert_eq!(
+            (known.of(&node), known.others(&node)),
+            (Answer::Awaited, None)
+        );
+        known.nodes = Some(BTreeMap::new());
+        assert_eq!(known.of(&node), Answer::NoNode);
+        assert_eq!(known.others(&node), Some(Vec::new()));
+        let facts = |assigned: &[&str], said: &[&str]| NodeFacts {
+            assigned: nets(assigned),
+            said: nets(said),
+        };
+        let nodes = [
+            ("n1", facts(&["10.244.1.0/24"], &[])),
+            (
+                "n2",
+                facts(&["10.244.2.0/24"], &["10.9.0.0/24", "10.244.2.0/24"]),
+            ),
+        ];
+        known.nodes = Some(nodes.map(|(name, facts)| (name.to_owned(), facts)).into());
+        assert_eq!(known.of(&node), Answer::Networks(&nets(&["10.244.1.0/24"])));
+        let others = known.others(&node).unwrap();
+        assert_eq!(others, nets(&["10.9.0.0/24", "10.244.2.0/24"]));
+        known.is_asked = false;
+        assert_eq!(
+            (known.of(&node), known.others(&node)),
+            (Answer::NotAsked, None)
+        );
+    }
+}
