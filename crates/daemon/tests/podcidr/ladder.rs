@@ -398,6 +398,7 @@ cluster: 10.244.0.0/16, from network.podCIDR.base
    /etc/kubernetes/admin.conf: not reached
    /etc/kubernetes/manifests/kube-controller-manager.yaml: not reached
    /etc/kubernetes/manifests/kube-apiserver.yaml: not reached
+   Node.spec.podCIDRs: not reached
    guess from the node's name: not reached
    guess without any knowledge: not reached
 "

@@ -24,6 +24,10 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
             config.headscale.pre_auth_key_file.as_deref(),
         ),
         ("headscale.caFile", config.headscale.ca_file.as_deref()),
+        (
+            "kubernetes.kubeconfig",
+            config.kubernetes.kubeconfig.as_deref(),
+        ),
         ("tailscale.socket", Some(config.tailscale.socket.as_path())),
         (
             "tailscale.stateDir",
