@@ -27,8 +27,8 @@ bench: toolchain ## measure (root); PART=daemon, delegate, ipam, mesh or native 
 install: toolchain ## put dist/bin into $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin
 	@cargo xtask install --destdir '$(DESTDIR)'
 
-tools: toolchain ## fetch the real components that tests run against
-	@cargo xtask tools
+tools: toolchain ## fetch the real components that tests run against; PART=kubernetes a Kubernetes
+	@cargo xtask tools $(PART)
 
 # rustup installs the pinned toolchain on first use, unless the machine forbids it to.
 toolchain:

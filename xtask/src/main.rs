@@ -35,7 +35,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ("demo", rest) => demo::run(rest),
         ("install", rest) => dist::install(rest),
         ("test", []) => test::test(),
-        ("tools", []) => tools::ensure(),
+        ("tools", rest) => tools::run(rest),
         (_, []) => bail!("no command {command:?}: run \"make help\""),
         (_, [extra, ..]) => bail!("{command} takes no argument {extra:?}"),
     }

@@ -9,12 +9,22 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use lab::tools::kubernetes::MODULES;
 use lab::tools::{CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, TAILSCALE, cache_dir, go_modules};
 
 use crate::run::say;
 
 const UNFINISHED: &str = "building-";
+
+/// Fetches what `make test` needs, or a part that it does not.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    match args {
+        [] => ensure(),
+        [part] if part == "kubernetes" => ensure_for_kubernetes(),
+        [other, ..] => bail!("no part {other:?} of the tools: there is \"kubernetes\""),
+    }
+}
 
 /// Fetches what is missing; touches neither network nor lock when nothing is.
 pub(crate) fn ensure() -> Result<()> {
@@ -24,6 +34,13 @@ pub(crate) fn ensure() -> Result<()> {
 /// Fetches what a mesh needs, which is there much sooner than everything.
 pub(crate) fn ensure_for_mesh() -> Result<()> {
     ensure_these(&[&CNI_PLUGINS, &TAILSCALE, &HEADSCALE], false)
+}
+
+/// Fetches what a real Kubernetes needs, and nodes of it that are members of a mesh.
+pub(crate) fn ensure_for_kubernetes() -> Result<()> {
+    let mesh = [&CNI_PLUGINS, &TAILSCALE, &HEADSCALE];
+    let modules: Vec<_> = mesh.into_iter().chain(MODULES).collect();
+    ensure_these(&modules, false)
 }
 
 fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {

@@ -3,8 +3,13 @@
 //! `make tools` puts them in a cache outside the checkout, one directory per version, so that
 //! every checkout of the machine shares them. This file only names them; it fetches nothing.
 
+mod go;
+pub mod kubernetes;
+
 use std::env;
 use std::path::{Path, PathBuf};
+
+pub use go::{GoModule, Part};
 
 /// Debian packages whose programs the tests call, installed on this machine.
 pub const DEBIAN_PACKAGES: &[&str] = &[
@@ -58,6 +63,8 @@ pub const CNI_PLUGINS: GoModule = GoModule {
         "plugins/meta/tuning",
     ],
     stamps: &[],
+    siblings: None,
+    part: Part::Tests,
 };
 
 /// The reference runtime side of CNI, and the plugins that its own tests use.
@@ -67,6 +74,8 @@ pub const CNI: GoModule = GoModule {
     version: "v1.3.1",
     packages: &["cnitool", "plugins/test/noop", "plugins/test/sleep"],
     stamps: &[],
+    siblings: None,
+    part: Part::Tests,
 };
 
 /// tailscaled, and its command line to compare with.
@@ -76,9 +85,11 @@ pub const TAILSCALE: GoModule = GoModule {
     version: "v1.102.5",
     packages: &["cmd/tailscale", "cmd/tailscaled"],
     stamps: &[
-        "tailscale.com/version.longStamp",
-        "tailscale.com/version.shortStamp",
+        "tailscale.com/version.longStamp={version}",
+        "tailscale.com/version.shortStamp={version}",
     ],
+    siblings: None,
+    part: Part::Tests,
 };
 
 /// The server that nodes join: the newest that we know.
@@ -99,6 +110,8 @@ const fn headscale(version: &'static str) -> GoModule {
         version,
         packages: &["cmd/headscale"],
         stamps: &[],
+        siblings: None,
+        part: Part::Tests,
     }
 }
 
@@ -144,65 +157,6 @@ impl DebianTree {
         );
         dir
     }
-}
-
-/// Programs built from one Go module at one version.
-#[derive(Debug, Clone, Copy)]
-pub struct GoModule {
-    /// Name of its directory in the cache, before the version.
-    pub name: &'static str,
-    /// Module path.
-    pub path: &'static str,
-    /// Version with its `v`.
-    pub version: &'static str,
-    /// Main packages, relative to the module. The last part names the program.
-    pub packages: &'static [&'static str],
-    /// Variables that get the version without its `v`. Programs commonly read it from what Go knows
-    /// about the main module, which they are not where they are built as somebody's dependency.
-    pub stamps: &'static [&'static str],
-}
-
-impl GoModule {
-    /// Where its programs lie, whether or not they have been built.
-    pub fn bin_dir(&self) -> PathBuf {
-        cache_dir()
-            .join("tools")
-            .join(format!("{}-{}", self.name, self.version))
-            .join("bin")
-    }
-
-    /// The packages whose program is not in the cache.
-    pub fn missing(&self) -> Vec<&'static str> {
-        let dir = self.bin_dir();
-        let lacks = |package: &&&str| !dir.join(program_name(package)).is_file();
-        self.packages.iter().filter(lacks).copied().collect()
-    }
-
-    /// One of its programs.
-    ///
-    /// # Panics
-    ///
-    /// If one is missing.
-    pub fn program(&self, name: &str) -> PathBuf {
-        self.installed().join(name)
-    }
-
-    fn installed(&self) -> PathBuf {
-        let (dir, missing) = (self.bin_dir(), self.missing());
-        assert!(
-            missing.is_empty(),
-            "{} {} lacks {missing:?} in {}: run \"make tools\"",
-            self.name,
-            self.version,
-            dir.display()
-        );
-        dir
-    }
-}
-
-/// The program that a Go main package builds.
-pub fn program_name(package: &str) -> &str {
-    package.rsplit('/').next().unwrap_or(package)
 }
 
 /// Directory of the reference plugins: `bridge`, `ptp`, `host-local`, `portmap` and so on.
@@ -304,12 +258,6 @@ mod tests {
     #[test]
     fn the_workspace_is_where_the_lock_file_is() {
         assert!(workspace_dir().join("Cargo.lock").is_file());
-    }
-
-    #[test]
-    fn a_program_is_named_after_the_last_part_of_its_package() {
-        assert_eq!(program_name("plugins/ipam/host-local"), "host-local");
-        assert_eq!(program_name("cnitool"), "cnitool");
     }
 
     #[test]
