@@ -4,10 +4,10 @@
 # `build-version`.
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test demo bench install tools clean toolchain
+.PHONY: help build check test e2e demo bench install tools clean toolchain
 
 help: ## print this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build: toolchain ## build the release binaries for this machine into dist/bin
 	@cargo xtask build
@@ -18,6 +18,9 @@ check: toolchain ## the quick loop: format, lints, unit tests, dependencies, doc
 test: toolchain ## everything, from a fresh machine on (root)
 	@cargo xtask test
 
+e2e: toolchain ## what needs a real Kubernetes, which is built first: that takes long (root)
+	@cargo xtask e2e
+
 demo: toolchain ## three nodes, their pods, and what these see of each other (root); KEEP=1 leaves it up
 	@cargo xtask demo $(if $(filter-out 0,$(KEEP)),--keep)
 
@@ -27,7 +30,7 @@ bench: toolchain ## measure (root); PART=daemon, delegate, ipam, mesh or native 
 install: toolchain ## put dist/bin into $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin
 	@cargo xtask install --destdir '$(DESTDIR)'
 
-tools: toolchain ## fetch the real components that tests run against; PART=kubernetes a Kubernetes
+tools: toolchain ## fetch the real components that tests run against; PART=kubernetes those of e2e
 	@cargo xtask tools $(PART)
 
 # rustup installs the pinned toolchain on first use, unless the machine forbids it to.

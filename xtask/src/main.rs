@@ -33,6 +33,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ("build", []) => dist::build(),
         ("check", []) => check::check(),
         ("demo", rest) => demo::run(rest),
+        ("e2e", []) => test::end_to_end(),
         ("install", rest) => dist::install(rest),
         ("test", []) => test::test(),
         ("tools", rest) => tools::run(rest),

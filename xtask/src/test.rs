@@ -1,31 +1,103 @@
 //! Everything, on a machine that has only Rust, Go and apt.
 
+use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use lab::tools::cache_dir;
+use serde_json::Value;
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, metadata};
 use crate::check::check;
 use crate::run::{is_root, run, say};
 use crate::{dist, tools};
 
-/// Fetches, builds, checks, and then runs every test against the real components.
+/// The test targets, in whatever crate, that need a real Kubernetes.
+const END_TO_END: &str = "kubernetes";
+
+/// Fetches, builds, checks, and then runs every test against the real components, but not those
+/// against a real Kubernetes.
 pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
-    if !is_root()? {
-        bail!("tests make network namespaces, and only root may: run \"sudo make test\"");
-    }
+    insist_on_root("make test")?;
     tools::ensure()?;
     check()?;
     run(&mut cargo(&["test", "--workspace", "--doc"]))?;
-    // All of them, even after a failure: on a slow machine one wants to know once. Cargo runs one target
-    // after the other, so whoever starts whole clusters has the machine for itself.
-    run(
-        cargo(&["test", "--workspace", "--test", "*", "--no-fail-fast"])
-            .env("HEADCNI_BIN_DIR", dist::bin_dir())
-            .env("HEADCNI_CACHE", cache_dir()),
-    )?;
+    let targets = test_targets(&metadata()?);
+    let others = targets.iter().filter(|target| *target != END_TO_END);
+    run(&mut test_these(others.map(String::as_str)))?;
     say(start, "test: all passed");
     Ok(())
+}
+
+/// Fetches, builds, and then runs the tests against a real Kubernetes.
+pub(crate) fn end_to_end() -> Result<()> {
+    let start = Instant::now();
+    insist_on_root("make e2e")?;
+    tools::ensure_for_kubernetes()?;
+    dist::build()?;
+    run(&mut test_these([END_TO_END].into_iter()))?;
+    say(start, "e2e: all passed");
+    Ok(())
+}
+
+fn insist_on_root(command: &str) -> Result<()> {
+    if !is_root()? {
+        bail!("tests make network namespaces, and only root may: run \"sudo {command}\"");
+    }
+    Ok(())
+}
+
+/// All of them, even after a failure: on a slow machine one wants to know once. Cargo runs one target
+/// after the other, so whoever starts whole clusters has the machine for itself.
+fn test_these<'a>(targets: impl Iterator<Item = &'a str>) -> Command {
+    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    for target in targets {
+        command.args(["--test", target]);
+    }
+    command
+        .env("HEADCNI_BIN_DIR", dist::bin_dir())
+        .env("HEADCNI_CACHE", cache_dir());
+    command
+}
+
+/// The names of the workspace's test targets. Several crates may have one of the same name.
+fn test_targets(metadata: &Value) -> BTreeSet<String> {
+    let rows = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let members = rows(&metadata["workspace_members"]);
+    let packages = rows(&metadata["packages"]).into_iter();
+    packages
+        .filter(|package| members.contains(&package["id"]))
+        .flat_map(|package| rows(&package["targets"]))
+        .filter(|target| rows(&target["kind"]).iter().any(|kind| kind == "test"))
+        .filter_map(|target| Some(target["name"].as_str()?.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_tests_of_the_workspace_are_known_by_name() {
+        let target = |kind: &str, name: &str| json!({ "kind": [kind], "name": name });
+        let metadata = json!({
+            "workspace_members": ["a", "b"],
+            "packages": [
+                { "id": "a", "targets": [target("lib", "a"), target("test", "mesh")] },
+                { "id": "b", "targets": [target("test", "mesh"), target("test", "real")] },
+                { "id": "serde", "targets": [target("test", "theirs")] },
+            ],
+        });
+        let names: Vec<_> = test_targets(&metadata).into_iter().collect();
+        assert_eq!(names, ["mesh", "real"]);
+    }
+
+    #[test]
+    fn there_are_tests_against_a_real_kubernetes() {
+        assert!(test_targets(&metadata().unwrap()).contains(END_TO_END));
+    }
 }

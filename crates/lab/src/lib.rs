@@ -31,6 +31,7 @@ mod headscale;
 mod http;
 mod ignore;
 mod inhabitants;
+pub mod kubernetes;
 mod measure;
 mod mesh_path;
 mod moments;
