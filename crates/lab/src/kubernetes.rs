@@ -1,8 +1,8 @@
-//! A real Kubernetes control plane in a node.
+//! A real Kubernetes: a control plane in one node, and kubelets in others.
 //!
 //! Of the [`ControlPlane`], etcd, API server and controller manager run, and a scheduler if it is asked
 //! for. The controllers give every Node its `podCIDRs`, even one that a test has posted, and mark Nodes
-//! as lost of which no kubelet reports.
+//! as lost of which no kubelet reports. A [`Worker`] is a node with a kubelet, which runs Pods.
 //!
 //! ```no_run
 //! use lab::Node;
@@ -26,6 +26,7 @@ mod kubeconfig;
 mod objects;
 mod program;
 mod user;
+mod worker;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -46,6 +47,7 @@ use flags::Setting;
 use program::Program;
 
 pub use user::User;
+pub use worker::{IMAGE, Worker};
 
 /// Where the API server listens.
 pub const PORT: u16 = 6443;
