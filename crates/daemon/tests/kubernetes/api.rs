@@ -1,0 +1,111 @@
+//! Networks come from Nodes, and daemons say there what they have.
+
+use lab::kubernetes::ControlPlane;
+use lab::{Cluster, Grounds, JOINED, Join, Node, Site, TAG, Tailscaled, eventually};
+use serde_json::Value;
+
+use crate::stage::{account, await_all_to_all, configure, node, post_node};
+
+/// Of the cluster's networks, but no Node's.
+const STOLEN: &str = "10.244.99.0/24";
+
+#[test]
+fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let mut plane = ControlPlane::start(&grounds.server).unwrap();
+    let user = account(&plane);
+    let url = cluster.headscale.url();
+    for member in &mut cluster.members {
+        configure(member, &url, &user);
+        member.launch().unwrap();
+    }
+    let said = cluster.members[0].await_condition("PodCIDRKnown", false, JOINED);
+    assert!(said.unwrap().contains("awaited from the Kubernetes API"));
+    for name in ["node-1", "node-2"] {
+        post_node(&plane, name);
+    }
+    for member in &cluster.members {
+        member.await_ready(JOINED).unwrap();
+    }
+    let mut pods: Vec<_> = cluster
+        .members
+        .iter()
+        .map(|it| it.pod("p").unwrap())
+        .collect();
+    await_all_to_all(&pods);
+    for name in ["node-1", "node-2"] {
+        says_what_it_has(&plane, name);
+    }
+
+    a_stranger_gets_no_pods_packets(&grounds, &cluster);
+
+    // The API is away, and a daemon begins anew: it has what it had.
+    plane.stop().unwrap();
+    let member = &mut cluster.members[0];
+    member
+        .await_condition("KubernetesReachable", false, JOINED)
+        .unwrap();
+    assert_eq!(
+        member.get("/ready").unwrap().status,
+        200,
+        "{}",
+        member.told()
+    );
+    member.stop_daemon().unwrap();
+    member.launch().unwrap();
+    member.await_ready(JOINED).unwrap();
+    pods.push(member.pod("q").unwrap());
+    await_all_to_all(&pods);
+    plane.resume().unwrap();
+    let member = &cluster.members[0];
+    member
+        .await_condition("KubernetesReachable", true, JOINED)
+        .unwrap();
+}
+
+/// The Node has the daemon's words.
+fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
+    eventually(JOINED, "the Node says that all is well", || {
+        let node = node(plane, name);
+        let annotations = &node["metadata"]["annotations"];
+        let conditions = node["status"]["conditions"].as_array()?.iter();
+        let mut networks = conditions.filter(|one| one["type"] == "NetworkUnavailable");
+        let is_available = networks.next()?["status"] == "False";
+        let cidrs: Vec<&str> = node["spec"]["podCIDRs"]
+            .as_array()?
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let has_ips = annotations["headcni.io/tailnet-ips"]
+            .as_str()?
+            .starts_with("100.");
+        let is_ready = annotations["headcni.io/mesh"] == "Ready";
+        let has_networks = annotations["headcni.io/pod-cidrs"] == cidrs.join(",");
+        (is_available && has_ips && is_ready && has_networks).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error:#}: {:#}", node(plane, name)));
+}
+
+/// Somebody with a key and our tag serves a network that no Node has.
+fn a_stranger_gets_no_pods_packets(grounds: &Grounds, cluster: &Cluster<'_>) {
+    let stranger = Node::new("stranger").unwrap();
+    grounds.underlay.plug(&stranger).unwrap();
+    let tailscaled = Tailscaled::start(&stranger, cluster.headscale.ca_file()).unwrap();
+    let join = Join {
+        url: &cluster.headscale.url(),
+        key: &cluster.headscale.preauth_key(TAG).unwrap(),
+        advertise: &[STOLEN],
+    };
+    tailscaled.join(&join).unwrap();
+    let member = &cluster.members[0];
+    let said = member
+        .await_condition("NetworksUnique", false, JOINED)
+        .unwrap();
+    assert!(
+        said.contains(STOLEN) && said.contains("no Node object"),
+        "{said}"
+    );
+    let routes = member.sh("ip route show table all").unwrap();
+    assert!(!routes.contains(STOLEN), "{routes}");
+}

@@ -1,0 +1,9 @@
+//! With a real Kubernetes API: what daemons learn there, and what they say.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "these are tests, and clippy takes only the functions marked so for tests"
+)]
+
+mod api;
+mod stage;
