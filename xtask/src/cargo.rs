@@ -19,8 +19,16 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// What cargo knows about the workspace and all its dependencies.
 pub(crate) fn metadata() -> Result<Value> {
-    let text = output(&mut cargo(&["metadata", "--format-version=1", "--locked"]))?;
-    serde_json::from_str(&text).context("parse cargo metadata")
+    metadata_for(&[])
+}
+
+/// The same, but of what these targets need, if any are named.
+pub(crate) fn metadata_for(targets: &[&str]) -> Result<Value> {
+    let mut command = cargo(&["metadata", "--format-version=1", "--locked"]);
+    for target in targets {
+        command.args(["--filter-platform", target]);
+    }
+    serde_json::from_str(&output(&mut command)?).context("parse cargo metadata")
 }
 
 /// Where cargo leaves what it builds.

@@ -28,12 +28,20 @@ const BANNED: &[&str] = &[
     "serde_yaml",
 ];
 
+/// What we build for. What others need is not ours to answer for.
+const TARGETS: &[&str] = &[
+    "x86_64-unknown-linux-gnu",
+    "x86_64-unknown-linux-musl",
+    "aarch64-unknown-linux-musl",
+    "riscv64gc-unknown-linux-musl",
+];
+
 /// Crates that others may use, but we have the standard library's word for.
 const BANNED_IN_OURS: &[&str] = &["lazy_static", "once_cell"];
 
 /// Fails with the list of all that is wrong.
 pub(super) fn check() -> Result<()> {
-    let faults = faults(&cargo::metadata()?)?;
+    let faults = faults(&cargo::metadata_for(TARGETS)?)?;
     if !faults.is_empty() {
         bail!("dependencies:\n  {}", faults.join("\n  "));
     }
@@ -123,5 +131,7 @@ mod tests {
         let allowed: Vec<&str> = list("\nallow = [").lines().filter_map(quoted).collect();
         let banned: Vec<&str> = list("\ndeny = [").lines().filter_map(quoted).collect();
         assert_eq!((&allowed[..], &banned[..]), (ALLOWED, BANNED));
+        let targets: Vec<&str> = list("\ntargets = [").lines().filter_map(quoted).collect();
+        assert_eq!(targets, TARGETS);
     }
 }
