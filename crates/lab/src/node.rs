@@ -186,6 +186,8 @@ impl Netns for Node {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.nsenter();
         command.args(["--net", "--"]).arg(program);
+        // Where tests run in a pod, a node of the lab is none.
+        command.env_remove("KUBERNETES_SERVICE_HOST");
         command
     }
 
