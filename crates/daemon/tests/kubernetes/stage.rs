@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use lab::kubernetes::{ControlPlane, User};
-use lab::{Attached, EchoServer, Family, JOINED, Member, Netns, eventually, tools};
+use lab::{Attached, EchoServer, Family, JOINED, Member, Netns, POD_NETWORKS, eventually, tools};
 use serde_json::{Value, json};
 
 const NAME: &str = "headcni-daemon";
@@ -45,13 +45,18 @@ pub(crate) fn account<'a>(plane: &ControlPlane<'a>) -> User<'a> {
     plane.service_account(NAMESPACE, NAME).unwrap()
 }
 
-/// Tells a daemon about the API, and nothing about networks.
+/// Tells a daemon about the API, and nothing about its networks. Only the first knows the cluster's: the
+/// others have Nodes to go by.
 pub(crate) fn configure(member: &Member<'_>, url: &str, user: &User<'_>) {
     let kubeconfig = fs::read_to_string(user.kubeconfig()).unwrap();
     member.node.write(KUBECONFIG, kubeconfig).unwrap();
     let program = tools::TAILSCALE.program("tailscaled");
+    let base = match member.number {
+        1 => format!("network: {{podCIDR: {{base: {POD_NETWORKS:?}}}}}\n"),
+        _ => String::new(),
+    };
     let config = format!(
-        "headscale:\n  url: {url}\n  caFile: /etc/headcni/ca.pem\n  apiKeyFile: /etc/headcni/api-key\n\
+        "{base}headscale:\n  url: {url}\n  caFile: /etc/headcni/ca.pem\n  apiKeyFile: /etc/headcni/api-key\n\
          tailscale:\n  program: {}\nkubernetes:\n  kubeconfig: {KUBECONFIG}\n",
         program.display()
     );
