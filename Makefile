@@ -4,7 +4,7 @@
 # `build-version`.
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test e2e demo bench install tools clean toolchain
+.PHONY: help build check chart test e2e demo bench install tools clean toolchain
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -14,6 +14,9 @@ build: toolchain ## build the release binaries for this machine into dist/bin
 
 check: toolchain ## the quick loop: format, lints, unit tests, dependencies, docs
 	@cargo xtask check
+
+chart: toolchain ## lint the Helm chart, render it with many values, and look at what comes of it
+	@cargo xtask chart
 
 test: toolchain ## everything, from a fresh machine on (root)
 	@cargo xtask test

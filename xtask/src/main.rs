@@ -2,6 +2,7 @@
 
 mod bench;
 mod cargo;
+mod chart;
 mod check;
 mod demo;
 mod dist;
@@ -31,6 +32,7 @@ fn dispatch(args: &[String]) -> Result<()> {
     match (command, rest) {
         ("bench", rest) => bench::run(rest),
         ("build", []) => dist::build(),
+        ("chart", rest) => chart::run(rest),
         ("check", []) => check::check(),
         ("demo", rest) => demo::run(rest),
         ("e2e", []) => test::end_to_end(),

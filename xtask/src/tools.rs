@@ -17,6 +17,15 @@ use crate::run::say;
 
 const UNFINISHED: &str = "building-";
 
+/// What charts are rendered with. Only those who look at the chart need it, and it takes minutes to build.
+const HELM: GoModule = GoModule {
+    name: "helm",
+    path: "helm.sh/helm/v3",
+    version: "v3.18.6",
+    packages: &["cmd/helm"],
+    stamps: &[],
+};
+
 /// Fetches what `make test` needs, or a part that it does not.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
@@ -43,21 +52,23 @@ pub(crate) fn ensure_for_kubernetes() -> Result<()> {
     ensure_these(&modules, false)
 }
 
+/// Builds helm if it is missing, and says where it is.
+pub(crate) fn ensure_helm() -> Result<PathBuf> {
+    if !HELM.missing().is_empty() {
+        let start = Instant::now();
+        let _lock = lock(start)?;
+        go::build_missing(start, &HELM)?;
+    }
+    Ok(HELM.program("helm"))
+}
+
 fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {
     let start = Instant::now();
     if is_complete(modules, has_podman)? {
         eprintln!("tools: all there, in {}", cache_dir().display());
         return Ok(());
     }
-    let cache = cache_dir();
-    fs::create_dir_all(&cache).with_context(|| format!("make cache {}", cache.display()))?;
-    let path = cache.join("lock");
-    let lock = File::create(&path).with_context(|| format!("open {}", path.display()))?;
-    if lock.try_lock().is_err() {
-        say(start, "tools: waiting for another run to finish");
-        lock.lock()
-            .with_context(|| format!("lock {}", path.display()))?;
-    }
+    let _lock = lock(start)?;
     // Another run may have done the work while this one waited: each step looks again.
     debian::install_missing(start)?;
     if has_podman {
@@ -67,8 +78,25 @@ fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {
     for module in modules {
         go::build_missing(start, module)?;
     }
-    say(start, &format!("tools: all there, in {}", cache.display()));
+    say(
+        start,
+        &format!("tools: all there, in {}", cache_dir().display()),
+    );
     Ok(())
+}
+
+/// Waits for its turn to change the cache.
+fn lock(start: Instant) -> Result<File> {
+    let cache = cache_dir();
+    fs::create_dir_all(&cache).with_context(|| format!("make cache {}", cache.display()))?;
+    let path = cache.join("lock");
+    let lock = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+    if lock.try_lock().is_err() {
+        say(start, "tools: waiting for another run to finish");
+        lock.lock()
+            .with_context(|| format!("lock {}", path.display()))?;
+    }
+    Ok(lock)
 }
 
 fn is_complete(modules: &[&GoModule], has_podman: bool) -> Result<bool> {
