@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use lab::tools::kubernetes::MODULES;
-use lab::tools::{CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, TAILSCALE, cache_dir, go_modules};
+use lab::tools::{
+    CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, Part, TAILSCALE, cache_dir, go_modules,
+};
 
 use crate::run::say;
 
@@ -24,6 +26,8 @@ const HELM: GoModule = GoModule {
     version: "v3.18.6",
     packages: &["cmd/helm"],
     stamps: &[],
+    siblings: None,
+    part: Part::Chart,
 };
 
 /// Fetches what `make test` needs, or a part that it does not.

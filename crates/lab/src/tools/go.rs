@@ -11,6 +11,8 @@ pub enum Part {
     Tests,
     /// What `make e2e` runs. It takes long to build, so it does not come with the rest.
     Kubernetes,
+    /// What `make chart` runs, which fetches it by itself.
+    Chart,
 }
 
 impl Part {
@@ -19,6 +21,7 @@ impl Part {
         match self {
             Self::Tests => "make tools",
             Self::Kubernetes => "make tools PART=kubernetes",
+            Self::Chart => "make chart",
         }
     }
 }
