@@ -51,6 +51,11 @@ fn a_node_has_pod_cidrs_of_both_families_which_survive_the_api_server() {
     let others = pod_cidrs(plane.admin(), "node-2");
     assert!(given.iter().all(|cidr| !others.contains(cidr)));
 
+    plane.freeze();
+    plane.admin().get("/api/v1/nodes").unwrap_err();
+    plane.thaw();
+    plane.admin().get("/api/v1/nodes").unwrap();
+
     plane.admin().delete("/api/v1/nodes/node-1").unwrap();
     let gone = plane.admin().ask("GET", "/api/v1/nodes/node-1").unwrap();
     assert_eq!(gone.status, 404);
