@@ -91,6 +91,8 @@ fn a_kubelet_runs_pods_that_reach_each_other_and_nothing_is_left_of_them() {
     // A kubelet that is back has not touched what runs.
     worker.stop_kubelet().unwrap();
     worker.resume_kubelet().unwrap();
+    admin.apply(&pod("three")).unwrap();
+    await_ready(admin, "/api/v1/namespaces/default/pods/three");
     let same = await_ready(admin, "/api/v1/namespaces/default/pods/one");
     let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
     assert_eq!(id(&same), id(&one));
