@@ -39,6 +39,7 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
     }
 
     a_stranger_gets_no_pods_packets(&grounds, &cluster);
+    people_are_told(&plane);
 
     // The API is away, and a daemon begins anew: it has what it had.
     plane.stop().unwrap();
@@ -85,6 +86,23 @@ fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
         (is_available && has_ips && is_ready && has_networks).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}: {:#}", node(plane, name)));
+}
+
+/// What has failed for a while is an Event: the lab's API key is good for a day.
+fn people_are_told(plane: &ControlPlane<'_>) {
+    let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+    eventually(JOINED, "an Event about the key", || {
+        let events = plane.admin().get(path).unwrap();
+        let mut events = events["items"].as_array()?.iter();
+        events
+            .any(|event| {
+                event["reason"] == "CredentialsLastFailed"
+                    && event["type"] == "Warning"
+                    && event["regarding"]["name"] == "node-1"
+            })
+            .then_some(())
+    })
+    .unwrap();
 }
 
 /// Somebody with a key and our tag serves a network that no Node has.
