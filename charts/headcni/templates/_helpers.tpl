@@ -52,7 +52,7 @@ http://{{ .Values.headscale.inCluster.address }}:{{ .Values.headscale.inCluster.
 {{/* Whether tailscaled has a container of its own: "true" or nothing. */}}
 {{- define "headcni.hasTailscaled" -}}
 {{- $mode := dig "tailscale" "mode" "auto" .Values.config -}}
-{{- $isOurs := or (eq $mode "daemon") (and (eq $mode "auto") (include "headcni.url" .)) -}}
+{{- $isOurs := or (has $mode (list "daemon" "container")) (and (eq $mode "auto") (include "headcni.url" .)) -}}
 {{- $isApart := eq (dig "tailscale" "namespace" "auto" .Values.config) "own" -}}
 {{- if and .Values.tailscaled.ownContainer $isOurs (not $isApart) }}true{{ end -}}
 {{- end }}

@@ -17,7 +17,7 @@ pub(super) fn faults(rendering: &Rendering) -> Vec<String> {
         };
         let (tailscaled, daemon) = (container(pod, "tailscaled"), container(pod, DAEMON_SET));
         if let (Some(tailscaled), Some(daemon)) = (tailscaled, daemon) {
-            let found = pair_faults(pod, tailscaled, daemon);
+            let found = pair_faults(tailscaled, daemon);
             faults.extend(
                 found
                     .iter()
@@ -28,18 +28,13 @@ pub(super) fn faults(rendering: &Rendering) -> Vec<String> {
     faults
 }
 
-fn pair_faults(pod: &Value, tailscaled: &Value, daemon: &Value) -> Vec<String> {
+fn pair_faults(tailscaled: &Value, daemon: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let mut must = |holds: bool, what: &str| {
         if !holds {
             faults.push(what.to_owned());
         }
     };
-    let sees_processes = pod["shareProcessNamespace"] == true || pod["hostPID"] == true;
-    must(
-        sees_processes,
-        "the daemon does not see the process of tailscaled",
-    );
     must(
         tailscaled["restartPolicy"] == "Always",
         "tailscaled ends before the daemon starts",
@@ -61,7 +56,6 @@ fn pair_faults(pod: &Value, tailscaled: &Value, daemon: &Value) -> Vec<String> {
         said("--tun=").is_some() && said("--port=").is_some(),
         "tailscaled has no link or port",
     );
-    // A variable that differs makes the daemon start it again.
     must(
         variable(tailscaled, "TS_NO_LOGS_NO_SUPPORT") == Some("true"),
         "tailscaled may tell of itself",
@@ -71,16 +65,9 @@ fn pair_faults(pod: &Value, tailscaled: &Value, daemon: &Value) -> Vec<String> {
         "tailscaled writes elsewhere than into its directory",
     );
 
-    let program = variable(daemon, "HEADCNID_TAILSCALE_PROGRAM").unwrap_or_default();
     must(
-        program.starts_with('/')
-            && program.ends_with("/tailscaled")
-            && !program.starts_with("/usr"),
+        variable(daemon, "HEADCNID_TAILSCALE_MODE") == Some("container"),
         "the daemon would start a tailscaled beside the other one",
-    );
-    must(
-        variable(daemon, "HEADCNID_TAILSCALE_NAMESPACE") == Some("host"),
-        "the daemon looks for tailscaled in another network",
     );
     let shared = |container: &Value, path: &str| {
         list(&container["volumeMounts"])
@@ -102,10 +89,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_does_not_see_tailscaled_is_found() {
+    fn a_daemon_that_would_start_another_tailscaled_is_found() {
         let text = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: headcni-daemon}, {name: tailscaled}]}";
         let told = faults(&Rendering::parse(text).unwrap()).join("\n");
-        assert!(told.contains("does not see the process"), "{told}");
         assert!(told.contains("would start a tailscaled beside"), "{told}");
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::memory::Kept;
 use super::{Ends, Way, namespace, ours, resolver};
 use crate::causes::with_causes;
-use crate::config::{Config, MeshNamespace};
+use crate::config::{Config, MeshMode, MeshNamespace};
 use crate::settings::Settings;
 
 /// How long another tailscaled may take to answer.
@@ -41,7 +41,9 @@ pub(super) struct Intruder {
 
 impl Intruder {
     pub(super) fn new(way: Way, config: &Arc<Config>) -> Self {
-        let matters = way == Way::Ours && config.tailscale.namespace == MeshNamespace::Auto;
+        let tailscale = &config.tailscale;
+        let may_move = tailscale.mode != MeshMode::Container;
+        let matters = way == Way::Ours && may_move && tailscale.namespace == MeshNamespace::Auto;
         Self {
             config: matters.then(|| Arc::clone(config)),
             due: Instant::now() + LOOK,

@@ -19,7 +19,7 @@ use super::memory::Kept;
 use super::session::{Session, Situation};
 use super::{View, Way, ours, report_none};
 use crate::conditions::Condition;
-use crate::config::Config;
+use crate::config::{Config, MeshMode};
 use crate::keeper::Reports;
 use crate::metrics::ByRepair;
 use crate::pods::Pods;
@@ -98,13 +98,16 @@ impl Ends {
         config: &Arc<Config>,
         changes: &mut watch::Receiver<Settings>,
     ) {
+        let is_kept_by_us = config.tailscale.mode != MeshMode::Container;
         let mut supervisor = match way {
-            Way::None | Way::Hosts => None,
-            Way::Ours | Way::OursApart => Some(Supervisor::new(ours::settings(config, way))),
+            Way::Ours | Way::OursApart if is_kept_by_us => {
+                Some(Supervisor::new(ours::settings(config, way)))
+            }
+            _ => None,
         };
-        let tailscaled = match &supervisor {
-            Some(supervisor) => LocalApi::new(&supervisor.settings().socket),
-            None => LocalApi::new(&config.tailscale.socket),
+        let tailscaled = match way {
+            Way::None | Way::Hosts => LocalApi::new(&config.tailscale.socket),
+            Way::Ours | Way::OursApart => LocalApi::new(ours::socket()),
         };
         let Some(mut session) = self.session(way, tailscaled.clone(), config).await else {
             return;

@@ -29,6 +29,8 @@ impl Way {
             MeshMode::Auto if config.headscale.url.is_none() => Self::None,
             MeshMode::Host => Self::Hosts,
             MeshMode::Auto | MeshMode::Daemon => ours,
+            // It is where it was started, and nobody moves it.
+            MeshMode::Container => Self::Ours,
         }
     }
 }
@@ -54,6 +56,8 @@ mod tests {
         assert_eq!(Way::choose(&config, false), Way::OursApart);
         config.tailscale.mode = MeshMode::Host;
         assert_eq!(Way::choose(&config, false), Way::Hosts);
+        config.tailscale.mode = MeshMode::Container;
+        assert_eq!(Way::choose(&config, true), Way::Ours);
         config.tailscale.mode = MeshMode::Off;
         assert_eq!(Way::choose(&config, true), Way::None);
     }

@@ -8,6 +8,7 @@
 mod apart;
 mod bridge;
 mod conditions;
+mod contained;
 mod dns;
 mod faults;
 mod hosts;

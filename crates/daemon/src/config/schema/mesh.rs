@@ -86,6 +86,8 @@ pub enum MeshMode {
     Auto,
     /// One that the daemon starts and keeps running.
     Daemon,
+    /// One that somebody else starts at our socket, as a container of its own; the daemon never does.
+    Container,
     /// The host's own: our networks are added to what it advertises.
     Host,
     /// None: pods reach only pods of the same node.

@@ -23,7 +23,8 @@ fn member(config: &Config) -> Vec<Problem> {
     let tailscale = &config.tailscale;
     let mut problems = Vec::new();
     let mut refuse = |key: &str, text: String| problems.push(Problem::new(key, text));
-    if tailscale.mode == MeshMode::Daemon && config.headscale.url.is_none() {
+    let is_ours = matches!(tailscale.mode, MeshMode::Daemon | MeshMode::Container);
+    if is_ours && config.headscale.url.is_none() {
         let text = "our tailscaled has no server to join: set headscale.url, or mode to off";
         refuse("tailscale.mode", text.to_owned());
     }
