@@ -175,7 +175,7 @@ fn what_runtimes_and_plugins_could_not_take(#[case] yaml: &str, #[case] words: &
 #[case::dir_as_secret("headscale: {url: https://x, preAuthKeyFile: ▸/proc}\n", &["a directory"])]
 #[case::relative("headscale: {caFile: ▸ca.pem}\n", &["whole path"])]
 #[case::no_server("tailscale: {mode: ▸daemon}\n", &["set headscale.url"])]
-#[case::mesh_mode("tailscale: {mode: ▸both}\n", &["auto, daemon, host, off"])]
+#[case::mesh_mode("tailscale: {mode: ▸both}\n", &["auto, daemon, container, host, off"])]
 #[case::long_interface("tailscale: {interface: ▸sixteen-letters-}\n", &["interface's name"])]
 #[case::bridge_as_mesh("tailscale: {interface: ▸headcni0}\n", &["another interface"])]
 #[case::relative_program("tailscale: {program: ▸bin/tailscaled}\n", &["whole path"])]
