@@ -7,6 +7,7 @@
 pub mod apart;
 mod beside;
 mod former;
+mod greeted;
 mod keep;
 mod link;
 mod measure;

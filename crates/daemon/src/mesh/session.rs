@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ipnet::{IpNet, Ipv4Net};
 use tailnet::localapi::{AuthKey, LocalApi, Prefs, Start, Status};
 
+use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
 use super::patience::Patience;
@@ -49,6 +50,7 @@ pub(super) struct Session {
     kept: Kept,
     measure: Measure,
     unheard: Unheard,
+    greeted: Greeted,
     reports: Reports,
     began: Instant,
     measured: Option<Instant>,
@@ -93,6 +95,7 @@ impl Session {
             kept,
             measure: Measure::default(),
             unheard: Unheard::default(),
+            greeted: Greeted::default(),
             reports,
             began: Instant::now(),
             measured: None,

@@ -61,6 +61,7 @@ pub(crate) fn ping_sized(from: &impl Netns, ip: IpAddr, bytes: usize) -> Result<
 /// Every pod reaches every other: over TCP, UDP and ICMP, by each family, with packets as large as the
 /// mesh carries; and everybody sees the pods' own addresses.
 pub(crate) fn check_all_to_all(pods: &[Attached<'_>]) {
+    await_all_to_all(pods);
     for (from, to) in pairs(pods) {
         for ip in &to.ips {
             check_pair((&from.pod, &from.ips), &to.pod, *ip);

@@ -31,6 +31,7 @@ impl Session {
     ) -> Result<View, String> {
         let config = &settings.config;
         let tag = config.tailscale.tags.first().cloned().unwrap_or_default();
+        self.greeted.greet(&self.tailscaled, &status.peers, &tag);
         let networks = settings.networks.clone();
         let (local, base) = networks.as_ref().map_or((&[][..], &[][..]), |networks| {
             (networks.local.as_slice(), networks.base.as_slice())
