@@ -37,15 +37,42 @@ pub fn http_get(place: &impl Netns, server: SocketAddr, path: &str) -> Result<Re
         .enter(ask)?
         .with_context(|| format!("GET {path} of {server}"))?;
     let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .with_context(|| format!("GET {path} of {server}: no answer in {answer:?}"))?;
-    let status = head.split_whitespace().nth(1).unwrap_or_default();
-    Ok(Response {
-        status: status
-            .parse()
-            .with_context(|| format!("GET {path} of {server}: no status in {head:?}"))?,
-        head: head.to_owned(),
-        body: body.to_owned(),
-    })
+    Response::parse(&answer).with_context(|| format!("GET {path} of {server}"))
+}
+
+impl Response {
+    /// Reads all that a server said until it closed the connection.
+    pub(crate) fn parse(answer: &str) -> Result<Self> {
+        let (head, body) = answer
+            .split_once("\r\n\r\n")
+            .with_context(|| format!("no answer in {answer:?}"))?;
+        let status = head.split_whitespace().nth(1).unwrap_or_default();
+        Ok(Self {
+            status: status
+                .parse()
+                .with_context(|| format!("no status in {head:?}"))?,
+            head: head.to_owned(),
+            body: body.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_a_status_a_head_and_a_body() {
+        let text = "HTTP/1.0 404 Not Found\r\nA: b\r\n\r\nno\r\n\r\nhere";
+        let response = Response::parse(text).unwrap();
+        assert_eq!(response.status, 404);
+        assert_eq!(response.head, "HTTP/1.0 404 Not Found\r\nA: b");
+        assert_eq!(response.body, "no\r\n\r\nhere");
+    }
+
+    #[test]
+    fn an_answer_that_broke_off_is_none() {
+        assert!(Response::parse("HTTP/1.0 200 OK\r\nContent-").is_err());
+        assert!(Response::parse("").is_err());
+    }
 }

@@ -85,7 +85,7 @@ impl<'a> Client<'a> {
         };
         let what = || format!("{method} {path} of {}", self.server);
         let answer = self.node.enter(send)?.with_context(what)?;
-        read(&String::from_utf8_lossy(&answer)).with_context(what)
+        Response::parse(&String::from_utf8_lossy(&answer)).with_context(what)
     }
 
     fn request(&self, method: &str, path: &str, body: Option<Body>) -> String {
@@ -120,37 +120,4 @@ fn trusting(
         .with_safe_default_protocol_versions()
         .context("begin a TLS configuration")?;
     Ok(builder.with_root_certificates(roots))
-}
-
-fn read(answer: &str) -> Result<Response> {
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .with_context(|| format!("no answer in {answer:?}"))?;
-    let status = head.split_whitespace().nth(1).unwrap_or_default();
-    Ok(Response {
-        status: status
-            .parse()
-            .with_context(|| format!("no status in {head:?}"))?,
-        head: head.to_owned(),
-        body: body.to_owned(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_has_a_status_a_head_and_a_body() {
-        let response = read("HTTP/1.0 404 Not Found\r\nA: b\r\n\r\nno\r\n\r\nhere").unwrap();
-        assert_eq!(response.status, 404);
-        assert_eq!(response.head, "HTTP/1.0 404 Not Found\r\nA: b");
-        assert_eq!(response.body, "no\r\n\r\nhere");
-    }
-
-    #[test]
-    fn an_answer_that_broke_off_is_none() {
-        assert!(read("HTTP/1.0 200 OK\r\nContent-").is_err());
-        assert!(read("").is_err());
-    }
 }
