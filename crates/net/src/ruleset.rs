@@ -2,7 +2,8 @@
 //!
 //! `headcni.nft` says what pods may not send, what is masqueraded and what must not leave in clear,
 //! `headcni-ports.nft` leads hostPorts to pods. Both begin with `create table`, so that of many who
-//! install them at once one succeeds and the others do nothing. That is all a plugin does. A daemon
+//! install them at once one succeeds and the others do nothing. That is all a plugin does, but that it
+//! may guard pods' networks from the table's first moment. A daemon
 //! also fills the sets of [`Contents`], sees by a [`Fingerprint`] that somebody was at a table, and
 //! puts it back: the first one by another one with the same networks, the second one, which holds
 //! what the plugin wrote for each pod, in its place.
