@@ -1,11 +1,12 @@
 //! Everything, on a machine that has only Rust, Go and apt.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
-use lab::tools::cache_dir;
+use anyhow::{Context, Result, bail};
+use lab::tools::{TAILSCALE, cache_dir, workspace_dir};
 use serde_json::Value;
 
 use crate::cargo::{cargo, metadata};
@@ -37,9 +38,28 @@ pub(crate) fn end_to_end() -> Result<()> {
     insist_on_root("make e2e")?;
     tools::ensure_for_kubernetes()?;
     dist::build()?;
-    run(&mut test_these([END_TO_END].into_iter()))?;
+    lay_out_image()?;
+    let mut tests = test_these([END_TO_END].into_iter());
+    // Each has a cluster, and one is enough for two cores.
+    run(tests.args(["--", "--test-threads=1"]))?;
     say(start, "e2e: all passed");
     Ok(())
+}
+
+/// The files of the image, which workers then run Pods of.
+fn lay_out_image() -> Result<()> {
+    let dir = workspace_dir().join("dist/image");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+    }
+    let mut build = Command::new(workspace_dir().join("image/build"));
+    let tailscaled = TAILSCALE.program("tailscaled");
+    build
+        .arg("--root")
+        .arg(&dir)
+        .arg("--tailscaled")
+        .arg(tailscaled);
+    run(&mut build)
 }
 
 fn insist_on_root(command: &str) -> Result<()> {

@@ -10,25 +10,12 @@ use std::process;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use lab::tools::kubernetes::MODULES;
-use lab::tools::{
-    CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, Part, TAILSCALE, cache_dir, go_modules,
-};
+use lab::tools::kubernetes::{HELM, MODULES};
+use lab::tools::{CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, TAILSCALE, cache_dir, go_modules};
 
 use crate::run::say;
 
 const UNFINISHED: &str = "building-";
-
-/// What charts are rendered with. Only those who look at the chart need it, and it takes minutes to build.
-const HELM: GoModule = GoModule {
-    name: "helm",
-    path: "helm.sh/helm/v3",
-    version: "v3.18.6",
-    packages: &["cmd/helm"],
-    stamps: &[],
-    siblings: None,
-    part: Part::Chart,
-};
 
 /// Fetches what `make test` needs, or a part that it does not.
 pub(crate) fn run(args: &[String]) -> Result<()> {

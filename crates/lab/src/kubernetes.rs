@@ -22,6 +22,8 @@
 mod certificates;
 mod client;
 mod flags;
+mod helm;
+mod image;
 mod kubeconfig;
 mod objects;
 mod program;
@@ -46,8 +48,10 @@ use certificates::{Authority, TokenKeys};
 use flags::Setting;
 use program::Program;
 
+pub use helm::Helm;
+pub use image::Image;
 pub use user::User;
-pub use worker::{IMAGE, Worker};
+pub use worker::{IMAGE, ProxyMode, Worker};
 
 /// Where the API server listens.
 pub const PORT: u16 = 6443;

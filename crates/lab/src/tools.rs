@@ -220,6 +220,21 @@ pub fn headcni_daemon() -> PathBuf {
     headcni_bin_dir().join("headcni-daemon")
 }
 
+/// The files of the image under test: `$HEADCNI_IMAGE_DIR`, else `dist/image`.
+///
+/// # Panics
+///
+/// If they are not there.
+pub fn headcni_image_dir() -> PathBuf {
+    let dir = env_path("HEADCNI_IMAGE_DIR").unwrap_or_else(|| workspace_dir().join("dist/image"));
+    assert!(
+        dir.join("usr/local/bin/headcni-daemon").is_file(),
+        "no image in {}: run \"image/build --root dist/image\"",
+        dir.display()
+    );
+    dir
+}
+
 /// A `CNI_PATH` with our plugins, the reference plugins, and `noop`.
 pub fn cni_path() -> String {
     let dirs = [headcni_bin_dir(), cni_plugin_dir(), test_plugin_dir()];

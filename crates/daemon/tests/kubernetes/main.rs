@@ -6,4 +6,9 @@
 )]
 
 mod api;
+mod change;
+mod install;
 mod stage;
+mod stream;
+mod waves;
+mod whole;

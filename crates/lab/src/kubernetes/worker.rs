@@ -4,7 +4,6 @@
 //! configuration into its `/etc/cni/net.d`.
 
 mod config;
-mod image;
 mod machine;
 
 use std::env;
@@ -20,7 +19,9 @@ use tempfile::TempDir;
 
 use super::ControlPlane;
 use super::flags::flag;
+use super::image::Image;
 use super::program::Program;
+use super::user::User;
 use crate::files;
 use crate::netns::{Address, Netns};
 use crate::node::Node;
@@ -35,8 +36,18 @@ pub const IMAGE: &str = "lab.local/busybox:1";
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const CNI_CONFIGURATIONS: &str = "/etc/cni/net.d";
+const PROXY_CONFIG: &str = "kube-proxy.json";
 /// The part of containerd's store that is Kubernetes'.
 const NAMESPACE: &str = "k8s.io";
+
+/// How kube-proxy leads packets to Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// What it will be by default.
+    Nftables,
+    /// What it is by default, and on most clusters.
+    Iptables,
+}
 
 /// A node of the cluster. It ends with this, and all its containers with it.
 #[derive(Debug)]
@@ -47,18 +58,20 @@ pub struct Worker<'a> {
     containerd: Program,
     machine: Machine<'a>,
     calls: AtomicU32,
-    _files: TempDir,
+    proxy_user: User<'a>,
+    files: TempDir,
 }
 
 impl<'a> Worker<'a> {
     /// Makes a node one of the cluster, under its own name, and returns when the cluster knows it.
     ///
     /// It has to be plugged in. CNI configurations of the host's, which a lab node has at first, go.
-    pub fn start(node: &'a Node, plane: &ControlPlane) -> Result<Self> {
+    pub fn start(node: &'a Node, plane: &ControlPlane<'a>) -> Result<Self> {
         let mut worker = Self::prepare(node, plane)
             .with_context(|| format!("prepare {} for a kubelet", node.name()))?;
         worker.containerd.start(&worker.machine)?;
-        worker.take_image()?;
+        worker.await_containerd()?;
+        worker.take(&Image::busybox(IMAGE)?)?;
         worker.proxy.start(&worker.machine)?;
         worker.kubelet.start(&worker.machine)?;
         let path = format!("/api/v1/nodes/{}", node.name());
@@ -70,7 +83,7 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    fn prepare(node: &'a Node, plane: &ControlPlane) -> Result<Self> {
+    fn prepare(node: &'a Node, plane: &ControlPlane<'a>) -> Result<Self> {
         let files = TempDir::new().context("make a directory for a kubelet")?;
         let dir = files.path();
         let addresses = node_ips(&node.addresses()?)?;
@@ -93,9 +106,10 @@ impl<'a> Worker<'a> {
         let args = vec![path, containerd.into(), "--config".into(), config.into()];
         let containerd = Program::new(dir, "containerd", "env".into(), args);
 
-        let user = plane.user("system:kube-proxy", None)?;
-        let config = config::proxy(node.name(), user.kubeconfig()).to_string();
-        let args = vec![flag("config", put("kube-proxy.json", config)?)];
+        let proxy_user = plane.user("system:kube-proxy", None)?;
+        let kubeconfig = proxy_user.kubeconfig();
+        let config = config::proxy(node.name(), kubeconfig, ProxyMode::Nftables).to_string();
+        let args = vec![flag("config", put(PROXY_CONFIG, config)?)];
         let path = KUBERNETES.program("kube-proxy");
         let proxy = Program::new(dir, "kube-proxy", path, args);
 
@@ -115,7 +129,8 @@ impl<'a> Worker<'a> {
             containerd,
             machine,
             calls: AtomicU32::new(0),
-            _files: files,
+            proxy_user,
+            files,
         })
     }
 
@@ -147,21 +162,31 @@ impl<'a> Worker<'a> {
         programs.map(Program::log).concat()
     }
 
-    fn take_image(&self) -> Result<()> {
+    /// Starts kube-proxy again in this mode. It takes away what it made in another one.
+    pub fn use_proxy_mode(&mut self, mode: ProxyMode) -> Result<()> {
+        self.proxy.kill()?;
+        let kubeconfig = self.proxy_user.kubeconfig();
+        let config = config::proxy(self.machine.name(), kubeconfig, mode).to_string();
+        let path = self.files.path().join(PROXY_CONFIG);
+        files::put(&path, config).with_context(|| format!("write {}", path.display()))?;
+        self.proxy.start(&self.machine)
+    }
+
+    /// Lets Pods be of an image.
+    pub fn take(&self, image: &Image) -> Result<()> {
+        let file = image.file().to_str();
+        let file = file.context("a path of ours is UTF-8")?;
+        let taken = self.attempt_ctr(["images", "import", file])?;
+        let said = taken.stderr.trim_end();
+        ensure!(taken.status.success(), "import an image: {said}");
+        Ok(())
+    }
+
+    fn await_containerd(&self) -> Result<()> {
         self.containerd.await_that("containerd answers", || {
             let answer = self.attempt_ctr(["version"]).ok()?;
             answer.status.success().then_some(())
-        })?;
-        let dir = TempDir::new().context("make a directory for an image")?;
-        let image = image::make(IMAGE, dir.path()).context("make an image")?;
-        let image = image.to_str().context("a path of ours is UTF-8")?;
-        let taken = self.attempt_ctr(["images", "import", image])?;
-        ensure!(
-            taken.status.success(),
-            "import an image: {}",
-            taken.stderr.trim_end()
-        );
-        Ok(())
+        })
     }
 
     fn attempt_ctr<'s>(&self, args: impl IntoIterator<Item = &'s str>) -> Result<Output> {

@@ -11,8 +11,6 @@ pub enum Part {
     Tests,
     /// What `make e2e` runs. It takes long to build, so it does not come with the rest.
     Kubernetes,
-    /// What `make chart` runs, which fetches it by itself.
-    Chart,
 }
 
 impl Part {
@@ -21,7 +19,6 @@ impl Part {
         match self {
             Self::Tests => "make tools",
             Self::Kubernetes => "make tools PART=kubernetes",
-            Self::Chart => "make chart",
         }
     }
 }

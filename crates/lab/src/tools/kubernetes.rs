@@ -48,8 +48,19 @@ pub const CONTAINERD: GoModule = GoModule {
     part: Part::Kubernetes,
 };
 
+/// What installs charts.
+pub const HELM: GoModule = GoModule {
+    name: "helm",
+    path: "helm.sh/helm/v3",
+    version: "v3.18.6",
+    packages: &["cmd/helm"],
+    stamps: &[],
+    siblings: None,
+    part: Part::Kubernetes,
+};
+
 /// Every Go module of this part, those first that most tests need.
-pub const MODULES: &[GoModule] = &[ETCD, KUBERNETES, CONTAINERD];
+pub const MODULES: &[GoModule] = &[ETCD, KUBERNETES, CONTAINERD, HELM];
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{IMAGE, SOCKET};
+use super::{IMAGE, ProxyMode, SOCKET};
 use crate::cluster::POD_NETWORKS;
 
 /// containerd's. A root without `CAP_SYS_RESOURCE`, as in some virtual machines, can't give
@@ -72,11 +72,15 @@ pub(super) fn kubelet(authority: &Path, cgroup: &str) -> Value {
 }
 
 /// kube-proxy's. What it would set of conntrack's limits is the whole machine's, so it sets nothing.
-pub(super) fn proxy(node: &str, kubeconfig: &Path) -> Value {
+pub(super) fn proxy(node: &str, kubeconfig: &Path, mode: ProxyMode) -> Value {
+    let mode = match mode {
+        ProxyMode::Nftables => "nftables",
+        ProxyMode::Iptables => "iptables",
+    };
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "nftables",
+        "mode": mode,
         "hostnameOverride": node,
         "oomScoreAdj": 0,
         "clusterCIDR": POD_NETWORKS.map(|network| network.to_string()).join(","),

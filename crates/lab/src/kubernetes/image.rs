@@ -1,6 +1,6 @@
-//! The image of all pods, made from the busybox of this machine: no registry is asked.
+//! Images, made from files of this machine: no registry is asked.
 //!
-//! It is an image layout in one file: <https://github.com/opencontainers/image-spec>
+//! Each is an image layout in one file: <https://github.com/opencontainers/image-spec>
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -10,21 +10,61 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::files;
 use crate::process;
+use crate::tools::headcni_image_dir;
 
 const BUSYBOX: &str = "/bin/busybox";
 
 /// What a container does that is told nothing.
 const SLEEP: [&str; 3] = [BUSYBOX, "sleep", "1000000000"];
 
-/// Makes an image with this name, in a new directory `dir`, and returns its file.
-pub(super) fn make(name: &str, dir: &Path) -> Result<PathBuf> {
-    let (root, layout) = (dir.join("root"), dir.join("layout"));
-    furnish(&root).context("lay out the files of an image")?;
+/// An image in a file, for any number of [`Worker`](super::Worker)s.
+#[derive(Debug)]
+pub struct Image {
+    file: PathBuf,
+    _dir: TempDir,
+}
+
+impl Image {
+    /// Busybox, which sleeps unless told what else to do.
+    pub(super) fn busybox(name: &str) -> Result<Self> {
+        let config = json!({ "Cmd": SLEEP, "Env": ["PATH=/bin"] });
+        let dir = TempDir::new().context("make a directory for an image")?;
+        let root = dir.path().join("root");
+        furnish(&root).context("lay out the files of an image")?;
+        Self::of(name, &root, &config, dir)
+    }
+
+    /// What `image/build --root` has laid out, under any name.
+    pub fn headcni(name: &str) -> Result<Self> {
+        let config = json!({
+            "Cmd": ["headcni-daemon", "run"],
+            "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin"],
+        });
+        let dir = TempDir::new().context("make a directory for an image")?;
+        Self::of(name, &headcni_image_dir(), &config, dir)
+    }
+
+    fn of(name: &str, root: &Path, config: &Value, dir: TempDir) -> Result<Self> {
+        let made = make(name, root, config, dir.path());
+        let file = made.with_context(|| format!("make an image {name}"))?;
+        Ok(Self { file, _dir: dir })
+    }
+
+    /// Where it is.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+/// Makes an image of the files below `root`, which is started as `config` says.
+fn make(name: &str, root: &Path, config: &Value, dir: &Path) -> Result<PathBuf> {
+    let layout = dir.join("layout");
     let layer = dir.join("layer.tar");
-    pack(&layer, &root)?;
+    pack(&layer, root)?;
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs).with_context(|| format!("make {}", blobs.display()))?;
     let layer = add_blob(&blobs, &layer)?;
@@ -33,7 +73,7 @@ pub(super) fn make(name: &str, dir: &Path) -> Result<PathBuf> {
         files::put(&path, value.to_string())?;
         Ok(path)
     };
-    let config = text("config.json", &config(&layer.digest))?;
+    let config = text("config.json", &configuration(config, &layer.digest))?;
     let config = add_blob(&blobs, &config)?;
     let manifest = text("manifest.json", &manifest(&config, &layer))?;
     let manifest = add_blob(&blobs, &manifest)?;
@@ -96,11 +136,11 @@ fn pack(archive: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn config(layer: &str) -> Value {
+fn configuration(config: &Value, layer: &str) -> Value {
     json!({
         "architecture": architecture(),
         "os": "linux",
-        "config": { "Cmd": SLEEP, "Env": ["PATH=/bin"] },
+        "config": config,
         "rootfs": { "type": "layers", "diff_ids": [layer] },
     })
 }

@@ -1,0 +1,66 @@
+//! A connection between Pods of two nodes that is used all the time.
+
+use std::time::Duration;
+
+use lab::eventually;
+use lab::kubernetes::IMAGE;
+use serde_json::{Value, json};
+
+use crate::whole::{Whole, ips, pod};
+
+/// What is sent again after a pause of the network comes after this, at the latest.
+const LATE: Duration = Duration::from_mins(1);
+
+/// One Pod counts, and another writes down what it hears.
+pub(crate) struct Stream {
+    listener: Value,
+}
+
+impl Stream {
+    /// Connects by the address of one family: 0 is IPv4, 1 is IPv6.
+    pub(crate) fn start(whole: &Whole<'_>, from: &str, to: &str, family: usize) -> Self {
+        let (listener, talker) = (format!("listener-{family}"), format!("talker-{family}"));
+        let spec = |node: &str, line: &str| {
+            json!({
+                "nodeName": node,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{ "name": "c", "image": IMAGE, "command": ["sh", "-c", line] }],
+            })
+        };
+        let listen = "exec nc -l -p 9000 >/tmp/heard";
+        whole.apply(&pod(&listener, &listener, &spec(to, listen)));
+        let [listener] = &whole.await_pods(&listener, 1)[..] else {
+            panic!("one Pod")
+        };
+        let ip = &ips(listener)[family];
+        // The first packets between nodes that have just met may be lost.
+        let talk = format!(
+            "until ping -c 1 -W 1 {ip}; do :; done
+             i=0; while echo $i; do i=$((i+1)); sleep 0.1; done | exec nc {ip} 9000"
+        );
+        whole.apply(&pod(&talker, &talker, &spec(from, &talk)));
+        whole.await_pods(&talker, 1);
+        let stream = Self {
+            listener: listener.clone(),
+        };
+        stream.flows(whole, "it was begun");
+        stream
+    }
+
+    /// Waits for more to be heard, of which nothing is missing.
+    pub(crate) fn flows(&self, whole: &Whole<'_>, after: &str) {
+        let before = self.heard(whole);
+        let what = format!("a stream goes on after {after}");
+        let more = || (self.heard(whole) > before + 10).then_some(());
+        eventually(LATE, &what, more).unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
+    }
+
+    /// How many numbers were heard; each is one more than the one before it.
+    fn heard(&self, whole: &Whole<'_>) -> u64 {
+        // The last line may not be whole.
+        let line = "sed '$d' /tmp/heard | awk '$1 != NR - 1 {exit 1} END {print NR}'";
+        let said = whole.exec(&self.listener, line).unwrap();
+        said.trim().parse().unwrap()
+    }
+}

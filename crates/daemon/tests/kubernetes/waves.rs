@@ -1,0 +1,135 @@
+//! Many Pods come and go.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use lab::kubernetes::IMAGE;
+use lab::{Grounds, Netns, Node, Site, eventually};
+use serde_json::{Value, json};
+
+use crate::whole::{Whole, ask_from, ips, name, pod, web};
+
+/// On each node.
+const PODS: usize = 200;
+/// So many of them at a time.
+const WAVE: usize = 40;
+/// How long the API server is away in the middle of it.
+const A_MINUTE: Duration = Duration::from_mins(1);
+/// For a wave on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(6);
+
+#[test]
+fn waves_of_pods_leave_nothing() {
+    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let mut whole = Whole::new(&grounds);
+    whole.install();
+    whole.await_nodes();
+    // Those that stay.
+    for node in &grounds.nodes {
+        let mut spec = web();
+        spec["nodeName"] = json!(node.name());
+        whole.apply(&pod(&format!("stays-{}", node.name()), "stays", &spec));
+    }
+    let stays = whole.await_pods("stays", 2);
+    let before: Vec<_> = grounds.nodes.iter().map(left).collect();
+
+    let waves = PODS / WAVE;
+    for wave in 0..waves {
+        let app = format!("wave-{wave}");
+        create(&whole, &app);
+        if wave == waves / 2 {
+            api_is_away(&mut whole, &stays);
+        }
+        let pods = await_running(&whole, &app);
+        let all: Vec<_> = pods.iter().chain(&stays).flat_map(ips).collect();
+        let unique: BTreeSet<_> = all.iter().collect();
+        assert_eq!(unique.len(), 2 * (2 * WAVE + 2), "two of its own for each");
+        let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
+        whole.plane.admin().delete(&path).unwrap();
+        eventually(PATIENCE, &format!("{app} is gone"), || {
+            whole.pods(&app).is_empty().then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
+    }
+
+    for (node, before) in grounds.nodes.iter().zip(before) {
+        let same = || (left(node) == before).then_some(());
+        eventually(PATIENCE, "nothing is left of them", same)
+            .unwrap_or_else(|error| panic!("{error:#}: {before} before, and now {}", left(node)));
+        println!("{}: {}", node.name(), latency(node));
+    }
+    let same = whole.await_pods("stays", 2);
+    let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].clone();
+    assert!(same.iter().all(|pod| restarts(pod) == 0), "{same:#?}");
+}
+
+fn create(whole: &Whole<'_>, app: &str) {
+    for node in &whole.grounds.nodes {
+        for number in 0..WAVE {
+            let spec = json!({
+                "nodeName": node.name(),
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{ "name": "c", "image": IMAGE }],
+            });
+            whole.apply(&pod(&format!("{app}-{}-{number}", node.name()), app, &spec));
+        }
+    }
+}
+
+fn await_running(whole: &Whole<'_>, app: &str) -> Vec<Value> {
+    let running = || {
+        let pods = whole.pods(app);
+        let is_running = |pod: &Value| pod["status"]["phase"] == "Running";
+        (pods.len() == 2 * WAVE && pods.iter().all(is_running)).then_some(pods)
+    };
+    eventually(PATIENCE, &format!("{app} runs"), running).unwrap_or_else(|error| {
+        let pods = whole.pods(app);
+        let waiting = pods
+            .iter()
+            .filter(|pod| pod["status"]["phase"] != "Running");
+        let waiting: Vec<_> = waiting.map(|pod| &pod["status"]).collect();
+        panic!("{error:#}: {waiting:#?}\n{}", whole.told())
+    })
+}
+
+/// While Pods are being made. Those that are there do not mind.
+fn api_is_away(whole: &mut Whole<'_>, stays: &[Value]) {
+    whole.plane.stop().unwrap();
+    thread::sleep(A_MINUTE);
+    let [one, two] = stays else {
+        panic!("one Pod on each node")
+    };
+    for (from, to) in [(one, two), (two, one)] {
+        for ip in ips(to) {
+            let answer = whole.ask(from, &ip, 8080).unwrap();
+            assert_eq!(answer.by, name(to));
+            assert!(ips(from).contains(&answer.seen.to_string()), "{answer:?}");
+        }
+    }
+    for node in &whole.grounds.nodes {
+        ask_from(node, &ips(one)[0], 8080).unwrap();
+    }
+    whole.plane.resume().unwrap();
+}
+
+/// How many things of Pods there are on a node: links, leases, records and so on.
+fn left(node: &Node) -> String {
+    let count = "
+        echo links $(ip -o link show type veth | wc -l)
+        echo leases and records $(find /var/lib/cni/headcni -type f ! -name 'new.*' | wc -l)
+        echo namespaces $(ls /run/netns | wc -l)
+        echo neighbours $(ip neigh show nud permanent | wc -l)";
+    node.run(["sh", "-c", count]).unwrap().stdout
+}
+
+/// How long the plugin's ADDs took, by the daemon's own histogram.
+fn latency(node: &Node) -> String {
+    let ask = "busybox wget -q -O - http://127.0.0.1:9844/metrics";
+    let metrics = node.run(["sh", "-c", ask]).unwrap().stdout;
+    let own = "headcni_cni_call_duration_seconds";
+    let lines = metrics.lines().filter(|line| {
+        line.starts_with(own) && line.contains("verb=\"ADD\"") && line.contains("outcome=\"ok\"")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

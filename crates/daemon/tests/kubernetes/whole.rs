@@ -1,0 +1,324 @@
+//! A whole cluster: control plane, Headscale, workers, and headcni as its chart installs it.
+
+use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lab::kubernetes::{ControlPlane, Helm, Image, SERVICE_NETWORKS, Worker};
+use lab::{
+    Grounds, Headscale, JOINED, Netns, Node, POD_NETWORKS, TAG, eventually, open_policy, tools,
+};
+use serde_json::{Value, json};
+
+/// How long Pods may take on a busy machine, all of a test's at once.
+pub(crate) const SOON: Duration = Duration::from_mins(3);
+
+/// The image of the chart's own version, and the same as a later one.
+pub(crate) const IMAGE: &str = "localhost/headcni:0.1.0";
+pub(crate) const NEXT_IMAGE: &str = "localhost/headcni:0.1.1";
+
+pub(crate) struct Whole<'a> {
+    pub(crate) grounds: &'a Grounds,
+    // They end in this order.
+    pub(crate) workers: Vec<Worker<'a>>,
+    pub(crate) helm: Helm<'a>,
+    pub(crate) plane: ControlPlane<'a>,
+    pub(crate) headscale: Headscale<'a>,
+}
+
+impl<'a> Whole<'a> {
+    /// All but headcni: no node is Ready.
+    pub(crate) fn new(grounds: &'a Grounds) -> Self {
+        let address = IpAddr::V4(grounds.server_port.v4);
+        let headscale = Headscale::start(&grounds.server, &tools::HEADSCALE, address).unwrap();
+        let policy = open_policy(TAG, &POD_NETWORKS);
+        headscale.set_policy(&policy).unwrap();
+        let mut plane = ControlPlane::start(&grounds.server).unwrap();
+        plane.start_scheduler().unwrap();
+        let images = [IMAGE, NEXT_IMAGE].map(|name| Image::headcni(name).unwrap());
+        let workers = grounds.nodes.iter().map(|node| {
+            let worker = Worker::start(node, &plane).unwrap();
+            for image in &images {
+                worker.take(image).unwrap();
+            }
+            // Every container runtime needs this one, and brings it along.
+            let copy = format!(
+                "rm -rf /opt/cni; mkdir -p /opt/cni/bin; cp {}/loopback /opt/cni/bin/",
+                tools::cni_plugin_dir().display()
+            );
+            node.run(["sh", "-ec", &copy]).unwrap();
+            worker
+        });
+        let whole = Self {
+            grounds,
+            workers: workers.collect(),
+            helm: Helm::new(&grounds.server, &plane).unwrap(),
+            plane,
+            headscale,
+        };
+        whole.give_keys();
+        whole
+    }
+
+    /// As `kubectl create secret` and `kubectl create configmap` would.
+    fn give_keys(&self) {
+        let object = |kind: &str, name: &str, data: (&str, Value)| {
+            let metadata = json!({ "name": name, "namespace": "kube-system" });
+            json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata, data.0: data.1 })
+        };
+        let key = self.headscale.api_key().unwrap();
+        let ca = fs::read_to_string(self.headscale.ca_file()).unwrap();
+        let keys = ("stringData", json!({ "api-key": key }));
+        self.apply(&object("Secret", "headcni", keys));
+        let ca = ("data", json!({ "ca.crt": ca }));
+        self.apply(&object("ConfigMap", "mesh-ca", ca));
+    }
+
+    /// What docs/install.md says to type, with this cluster's addresses.
+    pub(crate) fn install(&self) {
+        self.helm(&["install"], &[]);
+    }
+
+    /// `install` or `upgrade`, with more words.
+    pub(crate) fn helm(&self, verb: &[&str], more: &[&str]) -> String {
+        let list = |nets: &[String]| format!("{{{}}}", nets.join(","));
+        let base = list(&POD_NETWORKS.map(|net| net.to_string()));
+        let service = list(&SERVICE_NETWORKS.map(str::to_owned));
+        let sets = [
+            format!("config.network.podCIDR.base={base}"),
+            format!("config.network.serviceCIDR={service}"),
+            format!("config.headscale.url={}", self.headscale.url()),
+            "headscale.existingSecret=headcni".to_owned(),
+            "headscale.caConfigMap=mesh-ca".to_owned(),
+        ];
+        let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
+        let words: Vec<_> = verb
+            .iter()
+            .copied()
+            .chain(["headcni", "charts/headcni"])
+            .chain(sets)
+            .chain(more.iter().copied())
+            .collect();
+        self.helm.run(&words).unwrap_or_else(|error| {
+            panic!("{error:#}\n{}", self.told());
+        })
+    }
+
+    pub(crate) fn apply(&self, object: &Value) {
+        self.plane.admin().apply(object).unwrap();
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.plane.admin().get(path).unwrap()
+    }
+
+    /// The Pods of the namespace `default` that have a label.
+    pub(crate) fn pods(&self, app: &str) -> Vec<Value> {
+        let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
+        self.get(&path)["items"].as_array().unwrap().clone()
+    }
+
+    /// Waits until so many Pods with a label are Ready, and no other is there.
+    pub(crate) fn await_pods(&self, app: &str, count: usize) -> Vec<Value> {
+        let what = format!("{count} Pods of {app} are Ready");
+        let ready = || {
+            let pods = self.pods(app);
+            (pods.len() == count && pods.iter().all(is_ready)).then_some(pods)
+        };
+        eventually(SOON, &what, ready).unwrap_or_else(|error| {
+            let states = self.pods(app).into_iter().map(|pod| pod["status"].clone());
+            let states: Vec<_> = states.collect();
+            panic!("{error:#}: {:#}\n{}", json!(states), self.told())
+        })
+    }
+
+    pub(crate) fn await_nodes(&self) {
+        for node in &self.grounds.nodes {
+            self.await_node(node.name());
+        }
+    }
+
+    pub(crate) fn await_node(&self, name: &str) {
+        eventually(SOON, &format!("{name} is Ready"), || {
+            self.is_node_ready(name).then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", self.told()));
+    }
+
+    pub(crate) fn is_node_ready(&self, name: &str) -> bool {
+        let path = format!("/api/v1/nodes/{name}");
+        self.plane
+            .admin()
+            .get(&path)
+            .is_ok_and(|node| is_ready(&node))
+    }
+
+    /// The worker that a Pod runs on.
+    pub(crate) fn worker_of(&self, pod: &Value) -> &Worker<'a> {
+        let name = pod["spec"]["nodeName"].as_str().unwrap();
+        let node = self.number_of(name);
+        &self.workers[node]
+    }
+
+    pub(crate) fn number_of(&self, name: &str) -> usize {
+        let mut nodes = self.grounds.nodes.iter();
+        nodes.position(|node| node.name() == name).unwrap()
+    }
+
+    /// Runs a line of shell in a Pod.
+    pub(crate) fn exec(&self, pod: &Value, line: &str) -> Result<String> {
+        let output = self.worker_of(pod).exec(pod, &["sh", "-c", line])?;
+        ensure!(output.status.success(), "{line}: {output:?}");
+        Ok(output.stdout)
+    }
+
+    /// Asks a web server from within a Pod.
+    pub(crate) fn ask(&self, pod: &Value, ip: &str, port: u16) -> Result<Answer> {
+        Answer::parse(&self.exec(pod, &question(ip, port))?)
+    }
+
+    /// Waits until an answer is as it should be.
+    pub(crate) fn await_answer(
+        &self,
+        what: &str,
+        ask: impl Fn() -> Result<Answer>,
+        is_right: impl Fn(&Answer) -> bool,
+    ) -> Answer {
+        let mut last = String::new();
+        let right = || {
+            let answer = ask();
+            last = format!("{answer:?}");
+            answer.ok().filter(|answer| is_right(answer))
+        };
+        let found = eventually(JOINED, what, right);
+        found.unwrap_or_else(|error| panic!("{error:#}: {last}\n{}", self.told()))
+    }
+
+    /// What a person would look at if something is wrong.
+    pub(crate) fn told(&self) -> String {
+        let mut said = String::new();
+        let daemons = "/api/v1/namespaces/kube-system/pods";
+        for pod in self.get(daemons)["items"].as_array().unwrap() {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            said += &format!("--- {name}: {}\n", pod["status"]["phase"]);
+            let containers = pod["spec"]["initContainers"].as_array().into_iter();
+            let containers = containers.chain(pod["spec"]["containers"].as_array());
+            for container in containers.flatten() {
+                let container = container["name"].as_str().unwrap();
+                let path = format!("{daemons}/{name}/log?container={container}&tailLines=30");
+                let log = self.plane.admin().ask("GET", &path);
+                let log = log.map_or_else(|error| format!("{error:#}"), |log| log.body);
+                said += &format!("{container}:\n{log}\n");
+            }
+        }
+        for node in &self.grounds.nodes {
+            let ready = "busybox wget -q -O - http://127.0.0.1:9844/ready || true";
+            let ready = node.run(["sh", "-c", ready]).map(|output| output.stdout);
+            said += &format!("--- {}: {ready:?}\n", node.name());
+        }
+        said
+    }
+}
+
+/// Asks a web server from a node.
+pub(crate) fn ask_from(node: &Node, ip: &str, port: u16) -> Result<Answer> {
+    let line = format!(
+        "PATH=$PATH:/usr/sbin; {}",
+        question(ip, port).replace("wget", "busybox wget")
+    );
+    Answer::parse(&node.run(["sh", "-c", &line])?.stdout)
+}
+
+fn question(ip: &str, port: u16) -> String {
+    let ip = if ip.contains(':') {
+        format!("[{ip}]")
+    } else {
+        ip.to_owned()
+    };
+    format!("timeout 5 wget -q -O - http://{ip}:{port}/cgi-bin/who")
+}
+
+/// What a web server says.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Who asked, as far as it can see.
+    pub(crate) seen: IpAddr,
+    /// The Pod that answered.
+    pub(crate) by: String,
+}
+
+impl Answer {
+    fn parse(text: &str) -> Result<Self> {
+        let (seen, by) = text.trim().split_once(' ').context("two words")?;
+        let seen = seen.trim_start_matches('[').trim_end_matches(']');
+        let seen: IpAddr = seen.parse().with_context(|| format!("read {seen}"))?;
+        Ok(Self {
+            seen: seen.to_canonical(),
+            by: by.to_owned(),
+        })
+    }
+}
+
+/// A Pod's specification with a web server that says who asks, and who answers.
+pub(crate) fn web() -> Value {
+    let serve = r#"mkdir -p /www/cgi-bin
+printf '#!/bin/sh\necho\necho "$REMOTE_ADDR $(hostname)"\n' >/www/cgi-bin/who
+chmod +x /www/cgi-bin/who
+exec httpd -f -p 8080 -h /www"#;
+    let probe = json!({ "httpGet": { "path": "/cgi-bin/who", "port": 8080 }, "periodSeconds": 1 });
+    json!({
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{
+            "name": "web",
+            "image": lab::kubernetes::IMAGE,
+            "command": ["sh", "-c", serve],
+            "readinessProbe": probe,
+            "livenessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 10, "failureThreshold": 6 },
+        }],
+    })
+}
+
+pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": app } },
+        "spec": spec,
+    })
+}
+
+/// A Service for the web servers with a label.
+pub(crate) fn service(name: &str, app: &str, more: &Value) -> Value {
+    let mut spec = json!({
+        "selector": { "app": app },
+        "ipFamilyPolicy": "PreferDualStack",
+        "ports": [{ "port": 80, "targetPort": 8080 }],
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": spec,
+    })
+}
+
+pub(crate) fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// The addresses of a Pod, as the API has them.
+pub(crate) fn ips(pod: &Value) -> Vec<String> {
+    let ips = pod["status"]["podIPs"].as_array().into_iter().flatten();
+    ips.map(|ip| ip["ip"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
