@@ -34,8 +34,17 @@ impl<'a> Keys<'a> {
     }
 
     /// The value, if it is there; `null` is as good as absent.
+    ///
+    /// A key that differs in case only is taken if there is no better one: plugins in Go read keys so, and
+    /// containerd relies on that: its port mappings have a `HostPort`.
     pub fn value(&self, key: &str) -> Option<&'a Value> {
-        self.map.get(key).filter(|value| !value.is_null())
+        let alike = || {
+            let mut all = self.map.iter();
+            all.find(|(name, _)| name.eq_ignore_ascii_case(key))
+                .map(|(_, value)| value)
+        };
+        let found = self.map.get(key).or_else(alike);
+        found.filter(|value| !value.is_null())
     }
 
     /// A text.
@@ -88,7 +97,7 @@ impl<'a> Keys<'a> {
 
     /// The error for a value that isn't what it must be.
     pub fn wrong(&self, key: &str, wanted: &str) -> Error {
-        let value = self.map.get(key).map(shown).unwrap_or_default();
+        let value = self.value(key).map(shown).unwrap_or_default();
         Error::config(format!(
             "{} must be {wanted} and is {value}",
             self.name(key)
@@ -140,6 +149,16 @@ mod tests {
         assert!(keys.texts("list").is_err());
         assert_eq!(keys.text("off").unwrap(), None);
         assert_eq!(keys.text("absent").unwrap(), None);
+    }
+
+    #[test]
+    fn case_counts_only_where_nothing_else_differs() {
+        let map = json!({ "HostPort": 80, "hostport": 81, "HostIP": "10.0.0.1" });
+        let keys = Keys::new(map.as_object().unwrap(), "");
+        assert_eq!(keys.value("hostport"), Some(&json!(81)));
+        assert!(keys.value("hostPort").is_some());
+        assert_eq!(keys.text("hostIP").unwrap(), Some("10.0.0.1"));
+        assert!(keys.flag("hostip").unwrap_err().msg.contains("10.0.0.1"));
     }
 
     #[test]

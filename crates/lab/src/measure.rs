@@ -89,6 +89,9 @@ fn read_throughput(text: &str) -> Result<Throughput> {
     })
 }
 
+/// One of so many packets may be lost: on a busy machine a queue is full at times.
+const FEW: usize = 50;
+
 /// How long a packet takes, there and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
@@ -100,9 +103,11 @@ pub struct Latency {
     pub p50: Duration,
     /// Only one in a hundred takes longer.
     pub p99: Duration,
+    /// How many of them never came back.
+    pub lost: usize,
 }
 
-/// Pings an address `count` times, each 10 ms after the other. All must be answered.
+/// Pings an address `count` times, each 10 ms after the other. Nearly all must be answered.
 pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
     let mut command = from.command("ping");
     command
@@ -110,8 +115,9 @@ pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
         .arg(to.to_string());
     let text = run(&mut command)?.stdout;
     let mut times = read_times(&text)?;
+    let lost = (count as usize).saturating_sub(times.len());
     ensure!(
-        times.len() == count as usize,
+        lost <= count as usize / FEW,
         "{} of {count} pings to {to} were answered",
         times.len()
     );
@@ -122,9 +128,10 @@ pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
     };
     Ok(Latency {
         least: *times.first().context("no ping was asked for")?,
-        average: times.iter().sum::<Duration>() / count,
+        average: times.iter().sum::<Duration>() / u32::try_from(times.len())?,
         p50: percentile(50),
         p99: percentile(99),
+        lost,
     })
 }
 

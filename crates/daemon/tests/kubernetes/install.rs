@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::ProxyMode;
-use lab::{Grounds, Site, eventually};
+use lab::{Grounds, Netns, Site, eventually};
 use serde_json::{Value, json};
 
 use crate::whole::{Whole, ask_from, ips, name, pod, service, web};
@@ -139,8 +139,12 @@ fn expose(whole: &Whole<'_>) {
     let mut spec = web();
     spec["nodeName"] = json!("node-1");
     spec["containers"][0]["ports"] = json!([{ "containerPort": 8080, "hostPort": 8088 }]);
-    whole.apply(&pod("single", "single", &spec));
+    let mut single = pod("single", "single", &spec);
+    single["metadata"]["annotations"] = json!({ "kubernetes.io/ingress-bandwidth": "100M" });
+    whole.apply(&single);
     whole.await_pods("single", 1);
+    let limits = whole.grounds.nodes[0].run(["tc", "qdisc", "show"]).unwrap();
+    assert!(limits.stdout.contains("100Mbit"), "{}", limits.stdout);
 }
 
 fn services_lead_to_pods(whole: &Whole<'_>, pods: &[Value]) {

@@ -213,9 +213,12 @@ impl<'a> Whole<'a> {
             }
         }
         for node in &self.grounds.nodes {
-            let ready = "busybox wget -q -O - http://127.0.0.1:9844/ready || true";
-            let ready = node.run(["sh", "-c", ready]).map(|output| output.stdout);
-            said += &format!("--- {}: {ready:?}\n", node.name());
+            let look = "busybox wget -q -O - http://127.0.0.1:9844/ready
+                        cat /etc/cni/net.d/*headcni*
+                        nft list ruleset
+                        true";
+            let found = node.run(["sh", "-c", look]).map(|output| output.stdout);
+            said += &format!("--- {}: {}\n", node.name(), found.unwrap_or_default());
         }
         said
     }

@@ -45,9 +45,12 @@ impl<'a> Helm<'a> {
     /// The same, even if it fails.
     pub fn attempt(&self, args: &[&str]) -> Result<Output> {
         let home = self.home.path();
-        let mut command = self.node.command(HELM.program("helm"));
+        let mut command = self.node.command("sh");
+        // Whoever enters a node is in its first directory.
         command
-            .current_dir(workspace_dir())
+            .args(["-c", "cd \"$0\" && exec \"$@\""])
+            .arg(workspace_dir())
+            .arg(HELM.program("helm"))
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HELM_CACHE_HOME", home.join("cache"))
             .env("HELM_CONFIG_HOME", home.join("config"))

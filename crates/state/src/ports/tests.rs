@@ -36,6 +36,8 @@ fn on(ports: &Ports, pods: &[&str]) -> Vec<String> {
     &["* Tcp 80 > 10.244.0.5 8080", "* Tcp 80 > fd00::5 8080"])]
 #[case::empty(json!({ "hostPort": 80, "containerPort": 8080, "protocol": "", "hostIP": "" }),
     &["* Tcp 80 > 10.244.0.5 8080", "* Tcp 80 > fd00::5 8080"])]
+#[case::containerd(json!({ "HostPort": 80, "ContainerPort": 8080, "Protocol": "udp", "HostIP": "" }),
+    &["* Udp 80 > 10.244.0.5 8080", "* Udp 80 > fd00::5 8080"])]
 #[case::null(json!({ "hostPort": 80, "containerPort": 8080, "protocol": null, "hostIP": null }),
     &["* Tcp 80 > 10.244.0.5 8080", "* Tcp 80 > fd00::5 8080"])]
 #[case::ipv4(json!({ "hostPort": 53, "containerPort": 53, "protocol": "UDP", "hostIP": "0.0.0.0" }),

@@ -70,7 +70,7 @@ pods: the median of all rounds.
 
 /// How long packets take: of each round's median and 99th percentile, the median.
 pub(super) fn latencies(all: &[Series<Latency>]) -> String {
-    let mut lines = vec!["| ping | family | p50 | p99 |\n|---|---|--:|--:|".to_owned()];
+    let mut lines = vec!["| ping | family | p50 | p99 | lost |\n|---|---|--:|--:|--:|".to_owned()];
     for Series {
         way,
         family,
@@ -82,11 +82,12 @@ pub(super) fn latencies(all: &[Series<Latency>]) -> String {
             millis(percentile(&times, 50))
         };
         lines.push(format!(
-            "| {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             way.name(),
             family.name(),
             median(|latency| latency.p50),
-            median(|latency| latency.p99)
+            median(|latency| latency.p99),
+            rounds.iter().map(|latency| latency.lost).sum::<usize>()
         ));
     }
     lines.join("\n")
@@ -218,6 +219,7 @@ mod tests {
             average: Duration::from_millis(ms),
             p50: Duration::from_millis(ms),
             p99: Duration::from_millis(10 * ms),
+            lost: 1,
         };
         let series = Series {
             way: Way::Pods,
@@ -226,7 +228,7 @@ mod tests {
         };
         let text = latencies(&[series]);
         assert!(
-            text.ends_with("| pod to pod, mesh | IPv6 | 2.00 ms | 20.00 ms |"),
+            text.ends_with("| pod to pod, mesh | IPv6 | 2.00 ms | 20.00 ms | 3 |"),
             "{text}"
         );
     }

@@ -155,7 +155,7 @@ mod tests {
         Some(bucket(1_000_000_000, 25_000_000, 50_000_000)))]
     #[case::burst_0(json!({ "ingressRate": 8_000_000, "ingressBurst": 0 }),
         Some(bucket(1_000_000, 65_536, 90_536)))]
-    #[case::containerd(json!({ "ingressRate": 8_000_000, "ingressBurst": 4_294_967_295_u64 }),
+    #[case::containerd(json!({ "IngressRate": 8_000_000, "IngressBurst": 4_294_967_295_u64 }),
         Some(bucket(1_000_000, 65_536, 90_536)))]
     #[case::crio(json!({ "ingressRate": 8_000_000, "ingressBurst": 34_359_738_359_u64 }),
         Some(bucket(1_000_000, 65_536, 90_536)))]
