@@ -28,7 +28,8 @@ impl Stream {
                 "containers": [{ "name": "c", "image": IMAGE, "command": ["sh", "-c", line] }],
             })
         };
-        let listen = "exec nc -l -p 9000 >/tmp/heard";
+        // It would hang up if it had nothing more to say itself.
+        let listen = "tail -f /dev/null | nc -l -p 9000 >/tmp/heard";
         whole.apply(&pod(&listener, &listener, &spec(to, listen)));
         let [listener] = &whole.await_pods(&listener, 1)[..] else {
             panic!("one Pod")

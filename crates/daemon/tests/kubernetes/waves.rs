@@ -20,6 +20,7 @@ const A_MINUTE: Duration = Duration::from_mins(1);
 const PATIENCE: Duration = Duration::from_mins(6);
 
 #[test]
+#[expect(clippy::print_stdout, reason = "how long ADD took is to be recorded")]
 fn waves_of_pods_leave_nothing() {
     let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
     let mut whole = Whole::new(&grounds);

@@ -1,5 +1,6 @@
 //! A whole cluster: control plane, Headscale, workers, and headcni as its chart installs it.
 
+use std::fmt::Write;
 use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -201,7 +202,7 @@ impl<'a> Whole<'a> {
         let daemons = "/api/v1/namespaces/kube-system/pods";
         for pod in self.get(daemons)["items"].as_array().unwrap() {
             let name = pod["metadata"]["name"].as_str().unwrap();
-            said += &format!("--- {name}: {}\n", pod["status"]["phase"]);
+            let _ = writeln!(said, "--- {name}: {}", pod["status"]["phase"]);
             let containers = pod["spec"]["initContainers"].as_array().into_iter();
             let containers = containers.chain(pod["spec"]["containers"].as_array());
             for container in containers.flatten() {
@@ -209,7 +210,7 @@ impl<'a> Whole<'a> {
                 let path = format!("{daemons}/{name}/log?container={container}&tailLines=30");
                 let log = self.plane.admin().ask("GET", &path);
                 let log = log.map_or_else(|error| format!("{error:#}"), |log| log.body);
-                said += &format!("{container}:\n{log}\n");
+                let _ = writeln!(said, "{container}:\n{log}");
             }
         }
         for node in &self.grounds.nodes {
@@ -218,7 +219,7 @@ impl<'a> Whole<'a> {
                         nft list ruleset
                         true";
             let found = node.run(["sh", "-c", look]).map(|output| output.stdout);
-            said += &format!("--- {}: {}\n", node.name(), found.unwrap_or_default());
+            let _ = writeln!(said, "--- {}: {}", node.name(), found.unwrap_or_default());
         }
         said
     }
