@@ -77,4 +77,4 @@ pub use sniffer::{Account, Sniffer};
 pub use tailscaled::{Join, TAILSCALED_SOCKET, Tailscaled};
 pub use traffic::{EchoServer, Family};
 pub use underlay::{Nat, NatKind, Port, UPLINK, Underlay};
-pub use wait::eventually;
+pub use wait::{eventually, eventually_and_gently};

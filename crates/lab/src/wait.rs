@@ -7,8 +7,29 @@ use anyhow::{Result, bail};
 
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Between two questions that cost whoever answers them much.
+const LONG_PAUSE: Duration = Duration::from_millis(300);
+
 /// Asks `probe` until it has an answer; after `deadline` says that `what` did not come.
 pub fn eventually<T>(
+    deadline: Duration,
+    what: &str,
+    probe: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    ask(PAUSE, deadline, what, probe)
+}
+
+/// The same for a `probe` that others work for, as an API server does.
+pub fn eventually_and_gently<T>(
+    deadline: Duration,
+    what: &str,
+    probe: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    ask(LONG_PAUSE, deadline, what, probe)
+}
+
+fn ask<T>(
+    pause: Duration,
     deadline: Duration,
     what: &str,
     mut probe: impl FnMut() -> Option<T>,
@@ -21,7 +42,7 @@ pub fn eventually<T>(
         if Instant::now() >= end {
             bail!("{what}: not within {deadline:?}");
         }
-        thread::sleep(PAUSE);
+        thread::sleep(pause);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use lab::{Grounds, JOINED, Netns, Site, eventually};
+use lab::{Grounds, JOINED, Netns, Site, eventually_and_gently};
 use serde_json::{Value, json};
 
 use crate::stream::Stream;
-use crate::whole::{SOON, Whole, ips, name, pod, web};
+use crate::whole::{SOON, Whole, ips, pod, web};
 
 /// How long the API server is away.
 const A_MINUTE: Duration = Duration::from_mins(1);
@@ -21,7 +21,7 @@ fn connections_outlive_upgrades_and_changed_networks() {
     whole.await_nodes();
     let streams = [0, 1].map(|family| Stream::start(&whole, "node-1", "node-2", family));
     let mut pods = one_pod_each(&whole, "before");
-    everybody_talks(&whole, &pods);
+    whole.await_all_to_all(&pods);
 
     upgrade(&whole);
     all_flow(&whole, &streams, "the daemons were upgraded");
@@ -38,7 +38,7 @@ fn connections_outlive_upgrades_and_changed_networks() {
     };
     assert!(ips(new)[0].starts_with("10.244.77."), "{:?}", ips(new));
     pods.push(new.clone());
-    everybody_talks(&whole, &pods);
+    whole.await_all_to_all(&pods);
     all_flow(&whole, &streams, "a node has other networks");
 
     pods.retain(|pod| pod["spec"]["nodeName"] != "node-3");
@@ -47,7 +47,7 @@ fn connections_outlive_upgrades_and_changed_networks() {
     spec["nodeName"] = json!("node-3");
     whole.apply(&pod("after-return", "returned", &spec));
     pods.extend(whole.await_pods("returned", 1));
-    everybody_talks(&whole, &pods);
+    whole.await_all_to_all(&pods);
     all_flow(&whole, &streams, "another node was removed and added");
 
     whole
@@ -72,25 +72,10 @@ fn one_pod_each(whole: &Whole<'_>, app: &str) -> Vec<Value> {
     whole.await_pods(app, whole.grounds.nodes.len())
 }
 
-fn everybody_talks(whole: &Whole<'_>, pods: &[Value]) {
-    for from in pods {
-        let own = ips(from);
-        for to in pods {
-            for ip in ips(to) {
-                let what = format!("{} reaches {} at {ip}", name(from), name(to));
-                let ask = || whole.ask(from, &ip, 8080);
-                whole.await_answer(&what, ask, |answer| {
-                    own.contains(&answer.seen.to_string()) && answer.by == name(to)
-                });
-            }
-        }
-    }
-}
-
 /// A new version of the image, and so of all that runs on the nodes.
 fn upgrade(whole: &Whole<'_>) {
     whole.helm(&["upgrade"], &["--set", "image.tag=0.1.1"]);
-    eventually(SOON, "every node has the new version", || {
+    eventually_and_gently(SOON, "every node has the new version", || {
         let set = whole.get(DAEMON_SET);
         let status = &set["status"];
         let all = whole.grounds.nodes.len();
@@ -105,7 +90,7 @@ fn upgrade(whole: &Whole<'_>) {
 fn api_is_away(whole: &mut Whole<'_>, pods: &[Value]) {
     whole.plane.stop().unwrap();
     thread::sleep(A_MINUTE);
-    everybody_talks(whole, pods);
+    whole.await_all_to_all(pods);
     whole.plane.resume().unwrap();
     whole.await_nodes();
     let now = whole.await_pods("before", pods.len());
@@ -133,7 +118,7 @@ fn change_networks(whole: &Whole<'_>, node: &str) {
         },
     });
     // The kubelet may have been faster, but then it has got networks from the controllers.
-    eventually(SOON, "a Node with other networks", || {
+    eventually_and_gently(SOON, "a Node with other networks", || {
         let _ = whole.plane.admin().post("/api/v1/nodes", &new);
         let now = whole.plane.admin().get(&path).ok()?;
         if now["spec"]["podCIDR"] == "10.244.77.0/24" {
@@ -144,7 +129,7 @@ fn change_networks(whole: &Whole<'_>, node: &str) {
     })
     .unwrap();
     whole.await_node(node);
-    eventually(JOINED, "the Node says its new networks", || {
+    eventually_and_gently(JOINED, "the Node says its new networks", || {
         let now = whole.get(&path);
         let said = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
         said.contains("10.244.77.0/24").then_some(())
@@ -158,7 +143,7 @@ fn remove_and_add(whole: &mut Whole<'_>, index: usize) {
     let path = format!("/api/v1/nodes/{node}");
     whole.workers[index].stop_kubelet().unwrap();
     whole.plane.admin().delete(&path).unwrap();
-    eventually(SOON, "its Pods are forgotten", || {
+    eventually_and_gently(SOON, "its Pods are forgotten", || {
         let pods = whole.get("/api/v1/namespaces/default/pods");
         let mut pods = pods["items"].as_array()?.iter();
         (!pods.any(|pod| pod["spec"]["nodeName"] == node.as_str())).then_some(())

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::ProxyMode;
-use lab::{Grounds, Netns, Site, eventually};
+use lab::{Grounds, Netns, Site, eventually_and_gently};
 use serde_json::{Value, json};
 
 use crate::whole::{Whole, ask_from, ips, name, pod, service, web};
@@ -24,7 +24,7 @@ fn one_install_gives_pods_and_services_their_network() {
         .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
 
     let pods = deploy(&whole);
-    every_pod_reaches_every_pod(&whole, &pods);
+    whole.await_all_to_all(&pods);
     nodes_reach_pods(&whole, &pods);
     expose(&whole);
     for mode in [ProxyMode::Nftables, ProxyMode::Iptables] {
@@ -45,7 +45,7 @@ fn nodes_are_ready_when_the_mesh_serves_them(whole: &mut Whole<'_>) {
     let nodes = &whole.grounds.nodes;
     for node in nodes {
         let what = format!("the daemon of {} waits for the mesh", node.name());
-        eventually(crate::whole::SOON, &what, || {
+        eventually_and_gently(crate::whole::SOON, &what, || {
             let object = whole.get(&format!("/api/v1/nodes/{}", node.name()));
             let conditions = object["status"]["conditions"].as_array()?.iter();
             let mut conditions = conditions.filter(|one| one["type"] == "NetworkUnavailable");
@@ -87,22 +87,6 @@ fn deploy(whole: &Whole<'_>) -> Vec<Value> {
         assert_eq!(here.count(), 2);
     }
     pods
-}
-
-fn every_pod_reaches_every_pod(whole: &Whole<'_>, pods: &[Value]) {
-    for from in pods {
-        let own = ips(from);
-        assert_eq!(own.len(), 2, "{own:?}");
-        for to in pods {
-            for ip in ips(to) {
-                let what = format!("{} reaches {} at {ip}", name(from), name(to));
-                let ask = || whole.ask(from, &ip, 8080);
-                whole.await_answer(&what, ask, |answer| {
-                    own.contains(&answer.seen.to_string()) && answer.by == name(to)
-                });
-            }
-        }
-    }
 }
 
 /// As a kubelet's probes, an API server's webhooks and Pods in the host's network do.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lab::kubernetes::{ControlPlane, Helm, Image, SERVICE_NETWORKS, Worker};
 use lab::{
-    Grounds, Headscale, JOINED, Netns, Node, POD_NETWORKS, TAG, eventually, open_policy, tools,
+    Grounds, Headscale, JOINED, Netns, Node, POD_NETWORKS, TAG, eventually, eventually_and_gently,
+    open_policy, tools,
 };
 use serde_json::{Value, json};
 
@@ -127,7 +128,7 @@ impl<'a> Whole<'a> {
             let pods = self.pods(app);
             (pods.len() == count && pods.iter().all(is_ready)).then_some(pods)
         };
-        eventually(SOON, &what, ready).unwrap_or_else(|error| {
+        eventually_and_gently(SOON, &what, ready).unwrap_or_else(|error| {
             let states = self.pods(app).into_iter().map(|pod| pod["status"].clone());
             let states: Vec<_> = states.collect();
             panic!("{error:#}: {:#}\n{}", json!(states), self.told())
@@ -141,7 +142,7 @@ impl<'a> Whole<'a> {
     }
 
     pub(crate) fn await_node(&self, name: &str) {
-        eventually(SOON, &format!("{name} is Ready"), || {
+        eventually_and_gently(SOON, &format!("{name} is Ready"), || {
             self.is_node_ready(name).then_some(())
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", self.told()));
@@ -177,6 +178,23 @@ impl<'a> Whole<'a> {
     /// Asks a web server from within a Pod.
     pub(crate) fn ask(&self, pod: &Value, ip: &str, port: u16) -> Result<Answer> {
         Answer::parse(&self.exec(pod, &question(ip, port))?)
+    }
+
+    /// Every Pod reaches every one, itself too, under its own address, by both families.
+    pub(crate) fn await_all_to_all(&self, pods: &[Value]) {
+        for from in pods {
+            let own = ips(from);
+            assert_eq!(own.len(), 2, "{own:?}");
+            for to in pods {
+                for ip in ips(to) {
+                    let what = format!("{} reaches {} at {ip}", name(from), name(to));
+                    let ask = || self.ask(from, &ip, 8080);
+                    self.await_answer(&what, ask, |answer| {
+                        own.contains(&answer.seen.to_string()) && answer.by == name(to)
+                    });
+                }
+            }
+        }
     }
 
     /// Waits until an answer is as it should be.

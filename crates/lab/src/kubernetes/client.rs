@@ -16,7 +16,7 @@ use crate::netns::Netns;
 use crate::node::Node;
 
 /// How long the server may be silent.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One connection is made for each request.
 pub(super) struct Client<'a> {

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::START;
 use crate::netns::Netns;
 use crate::process::{self, Running};
-use crate::wait::eventually;
+use crate::wait::eventually_and_gently;
 
 /// How much of a log helps.
 const LAST_LINES: usize = 20;
@@ -75,7 +75,7 @@ impl Program {
             None if self.has_ended() => Some(Err(anyhow!("{} has ended", self.name))),
             None => None,
         };
-        eventually(START, what, look)
+        eventually_and_gently(START, what, look)
             .flatten()
             .with_context(|| format!("{} said last:\n{}", self.name, last_lines(&self.log())))
     }
