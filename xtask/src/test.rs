@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::cargo::{cargo, metadata};
 use crate::check::check;
 use crate::run::{is_root, run, say};
-use crate::{dist, tools};
+use crate::{chart, dist, tools};
 
 /// The test targets, in whatever crate, that need a real Kubernetes.
 const END_TO_END: &str = "kubernetes";
@@ -32,12 +32,13 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-/// Fetches, builds, and then runs the tests against a real Kubernetes.
+/// Fetches, builds, and then looks at the chart, and runs the tests against a real Kubernetes.
 pub(crate) fn end_to_end() -> Result<()> {
     let start = Instant::now();
     insist_on_root("make e2e")?;
     tools::ensure_for_kubernetes()?;
     dist::build()?;
+    chart::run(&[])?;
     lay_out_image()?;
     let mut tests = test_these([END_TO_END].into_iter());
     // Each has a cluster, and one is enough for two cores.

@@ -128,9 +128,24 @@ fn left(node: &Node) -> String {
 fn latency(node: &Node) -> String {
     let ask = "busybox wget -q -O - http://127.0.0.1:9844/metrics";
     let metrics = node.run(["sh", "-c", ask]).unwrap().stdout;
-    let own = "headcni_cni_call_duration_seconds";
-    let lines = metrics.lines().filter(|line| {
-        line.starts_with(own) && line.contains("verb=\"ADD\"") && line.contains("outcome=\"ok\"")
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    let buckets: Vec<(&str, f64)> = metrics.lines().filter_map(bucket).collect();
+    let all = buckets.last().unwrap().1;
+    let within = |share: f64| {
+        let mut buckets = buckets.iter();
+        let found = buckets.find(|(_, count)| *count >= share * all);
+        found.unwrap().0
+    };
+    format!(
+        "{all} ADDs: half within {} s, 90 % within {} s, 99 % within {} s",
+        within(0.5),
+        within(0.9),
+        within(0.99)
+    )
+}
+
+/// The limit of a bucket of ADD, and how many calls took no longer.
+fn bucket(line: &str) -> Option<(&str, f64)> {
+    let rest = line.strip_prefix("headcni_cni_call_duration_seconds_bucket{le=\"")?;
+    let (limit, rest) = rest.split_once("\",verb=\"ADD\",outcome=\"ok\"} ")?;
+    Some((limit, rest.parse().ok()?))
 }
