@@ -72,7 +72,16 @@ impl<'a> User<'a> {
     /// An object without a namespace is the cluster's. A status is not applied: see
     /// [`patch`](Self::patch).
     pub fn apply(&self, object: &Value) -> Result<Value> {
-        let path = path_of(object)? + "?fieldManager=lab&force=true";
+        self.apply_by(object, "")
+    }
+
+    /// What would come of it, with nothing done. A field that nobody knows is an error here.
+    pub fn dry_run(&self, object: &Value) -> Result<Value> {
+        self.apply_by(object, "&dryRun=All&fieldValidation=Strict")
+    }
+
+    fn apply_by(&self, object: &Value, more: &str) -> Result<Value> {
+        let path = path_of(object)? + "?fieldManager=lab&force=true" + more;
         let body = Body {
             content_type: "application/apply-patch+yaml",
             text: &object.to_string(),
