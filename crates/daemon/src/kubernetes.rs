@@ -4,6 +4,7 @@
 //! too, and a node without an API does without.
 
 mod client;
+mod farewell;
 mod keep;
 mod memory;
 mod node;
@@ -18,6 +19,7 @@ use std::path::Path;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use farewell::take_back;
 pub use keep::{Ends, keep};
 
 use crate::config::Kubernetes;

@@ -50,7 +50,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
             let mut tell = |line: String| {
                 let _ = writeln!(io::stdout(), "{line}");
             };
-            uninstall::run(&options.sources(), &mut tell)?;
+            uninstall::run(&options.sources(), options.node_name.as_deref(), &mut tell)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,9 +1,11 @@
 //! Takes everything away that headcni has made on this node, and puts back what it set aside.
 //!
-//! First the CNI configuration, so that no pod starts any more; then the pods' networks; then this
-//! node's place in the mesh; then what pods shared; then our own files. What can't be done is told in
+//! First the CNI configuration, so that no pod starts any more; then the pods' networks; then what the
+//! Kubernetes API was told, as long as there is a mesh that may lead to it; then this node's place in
+//! the mesh; then what pods shared; then our own files. What can't be done is told in
 //! the end, and all the rest is done.
 
+use std::env;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,13 +17,20 @@ use crate::causes::with_causes;
 use crate::cniconf::{self, Dirs};
 use crate::config::{self, Config, Sources};
 use crate::instance::Instance;
+use crate::kubernetes;
 use crate::mesh;
 use crate::network::{self, PodLinks};
+use crate::node_name;
 use crate::pods;
 
 /// Does it, and tells line by line what was done. A configuration that can't be used is no reason not
-/// to: what it would have said is taken from the defaults.
-pub fn run(sources: &Sources, tell: &mut (dyn FnMut(String) + Send)) -> Result<()> {
+/// to: what it would have said is taken from the defaults. The node's name is the one that a flag says,
+/// if any does.
+pub fn run(
+    sources: &Sources,
+    node_name: Option<&str>,
+    tell: &mut (dyn FnMut(String) + Send),
+) -> Result<()> {
     let config = match config::load(sources) {
         Ok(loaded) => loaded.config,
         Err(error) => {
@@ -50,6 +59,9 @@ pub fn run(sources: &Sources, tell: &mut (dyn FnMut(String) + Send)) -> Result<(
         }
         Err(error) => errors.push(error.to_string()),
     }
+    let variable = env::var_os(node_name::VARIABLE);
+    let node = node_name::find(node_name, variable.as_deref());
+    kubernetes::take_back(&config.kubernetes, node, tell);
     // Packets that find no way out meanwhile are stopped by what is taken away next.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
     errors.extend(mesh::remove(&config, state_dir, tell));
