@@ -29,22 +29,6 @@ use object::Rendering;
 /// What a file of bad values says is told of them, in its first line.
 const SAYS: &str = "# says: ";
 
-/// Values that the chart's documents give on the command line, and what becomes of the configuration.
-const COMMANDS: [&[&str]; 3] = [
-    &[],
-    &["--set", "config.network.podCIDR.nodeLocal=10.244.1.0/24"],
-    &[
-        "--set",
-        "config.network.podCIDR.nodeLocal=10.244.1.0/24",
-        "--set",
-        "config.network.podCIDR.base=10.244.0.0/16",
-        "--set",
-        "config.network.serviceCIDR=10.96.0.0/16",
-        "--set",
-        "config.network.mtu=1280",
-    ],
-];
-
 /// Checks the chart; with `schema`, writes its schema anew.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -80,7 +64,8 @@ fn check() -> Result<()> {
         let found = rendering_faults(&rendering, Some(&text))?;
         faults.extend(found.iter().map(|fault| format!("{}: {fault}", name(file))));
     }
-    for command in COMMANDS {
+    let commands = commands()?;
+    for command in &commands {
         let rendering = Rendering::parse(&helm.template(command)?)?;
         let found = rendering_faults(&rendering, None)?;
         faults.extend(found.iter().map(|fault| format!("{command:?}: {fault}")));
@@ -92,7 +77,7 @@ fn check() -> Result<()> {
     if !faults.is_empty() {
         bail!("the chart:\n  {}", faults.join("\n  "));
     }
-    let (sets, refused) = (good.len() + COMMANDS.len(), bad.len());
+    let (sets, refused) = (good.len() + commands.len(), bad.len());
     say(
         start,
         &format!("chart: {sets} sets of values are as they should be, {refused} are refused"),
@@ -141,6 +126,15 @@ fn static_pod_faults() -> Result<Vec<String>> {
         .iter()
         .map(|fault| format!("static pod: {fault}"))
         .collect())
+}
+
+/// Values that the chart's documents give on the command line, and none at all.
+fn commands() -> Result<Vec<Vec<String>>> {
+    let path = dir().join("ci/commands");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.map(|line| line.split_whitespace().map(str::to_owned).collect());
+    Ok([Vec::new()].into_iter().chain(words).collect())
 }
 
 /// The YAML files of a directory, by their names.

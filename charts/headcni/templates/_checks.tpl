@@ -29,6 +29,9 @@
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.onNodeAddress) (regexMatch "^(127\\.|\\[::1\\]|localhost)" (dig "monitoring" "address" "127.0.0.1:9844" .Values.config)) }}
 {{- fail "metrics.serviceMonitor.enabled: Prometheus does not reach a loopback address: set metrics.onNodeAddress to true" }}
 {{- end }}
+{{- if lookup "apps/v1" "DaemonSet" .Values.namespace "headcni-uninstall" }}
+{{- fail (printf "an earlier uninstallation is still at work, and would take away what is installed now: kubectl -n %s delete daemonset,job headcni-uninstall" .Values.namespace) }}
+{{- end }}
 {{- if and .Values.coredns.stub.enabled (not (include "headcni.domain" .)) }}
 {{- fail "coredns.stub.domain is missing: name the mesh's domain, Headscale's dns.base_domain" }}
 {{- end }}

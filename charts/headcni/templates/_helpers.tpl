@@ -92,16 +92,34 @@ host: {{ $host | quote }}
 {{- end }}
 {{- end }}
 
-{{/* A pod that runs on nodes that have no network yet, or no more. */}}
+{{/* A pod on every node, whatever state that is in. */}}
 {{- define "headcni.nodePod" -}}
+{{ include "headcni.hostPod" . }}
+tolerations:
+  - operator: Exists
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A pod on any node that answers: one on a node that is lost would be waited for in vain. */}}
+{{- define "headcni.jobPod" -}}
+{{ include "headcni.hostPod" . }}
+{{- with .Values.hooks.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A pod that runs on nodes that have no network yet, or no more. */}}
+{{- define "headcni.hostPod" -}}
 hostNetwork: true
 # The node's own resolver: the cluster's needs the network that is to be made here.
 dnsPolicy: Default
 # Services whose names begin with headcnid would become variables that look like the daemon's own.
 enableServiceLinks: false
 priorityClassName: system-node-critical
-tolerations:
-  - operator: Exists
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -160,7 +178,7 @@ nodeSelector:
 {{- end }}
 {{- end }}
 
-{{/* Takes a dictionary of the root, and of the ConfigMap's name: hooks have a copy of their own. */}}
+{{/* Takes root, configMap, of which hooks have a copy of their own, and whether keys may be missing: isOptional. */}}
 {{- define "headcni.configVolumes" -}}
 - name: config
   configMap: {name: {{ .configMap }}}
@@ -170,6 +188,9 @@ nodeSelector:
     secretName: {{ include "headcni.secretName" .root }}
     # 0400, in a form that every reader of YAML takes for the same number.
     defaultMode: 256
+    {{- if .isOptional }}
+    optional: true
+    {{- end }}
     items:
       {{- range include "headcni.secretKeys" .root | fromJsonArray }}
       - {key: {{ . }}, path: {{ . }}}
@@ -177,8 +198,20 @@ nodeSelector:
 {{- end }}
 {{- if .root.Values.headscale.caConfigMap }}
 - name: ca
-  configMap: {name: {{ .root.Values.headscale.caConfigMap }}}
+  configMap:
+    name: {{ .root.Values.headscale.caConfigMap }}
+    {{- if .isOptional }}
+    optional: true
+    {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* What a container may do that writes into a node's directories, and no more. SELinux lets no other type. */}}
+{{- define "headcni.fileSecurity" -}}
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL], add: [DAC_OVERRIDE]}
+seLinuxOptions: {type: spc_t, level: s0}
 {{- end }}
 
 {{/* What of the node the daemon works with, under the same paths as on the node. */}}

@@ -1,4 +1,4 @@
-//! What the daemon may do by the Kubernetes API: this and no more.
+//! What the daemon may do by the Kubernetes API, and what hooks may: this and no more.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,9 @@ use super::object::{Rendering, list};
 
 /// Where it stands; a test against a real API server takes it from there as well.
 const DOCUMENT: &str = include_str!("../../../docs/kubernetes.md");
+
+/// What the last ones on the nodes may do: take back what the daemon has said there.
+const UNINSTALL: [(&str, &str); 2] = [("nodes", "patch"), ("nodes/status", "patch")];
 
 /// What is wrong with roles. Those of a namespace may look at a `DaemonSet` by its name.
 pub(super) fn faults(rendering: &Rendering) -> Vec<String> {
@@ -31,7 +34,12 @@ pub(super) fn faults(rendering: &Rendering) -> Vec<String> {
             }
             _ => continue,
         };
-        let allowed = documented();
+        let allowed = match object.name() {
+            "headcni-uninstall" => UNINSTALL
+                .map(|(what, verb)| (what.to_owned(), verb.to_owned()))
+                .into(),
+            _ => documented(),
+        };
         for (what, verb) in given.difference(&allowed) {
             faults.push(format!("{} may {verb} {what}", object.title()));
         }
@@ -77,6 +85,15 @@ mod tests {
         let told = faults(&Rendering::parse(text).unwrap());
         assert_eq!(told[0], "ClusterRole a may get secrets");
         assert_eq!(told.len(), 1 + documented().len());
+        let uninstall = text.replace("name: a", "name: headcni-uninstall");
+        assert_eq!(
+            faults(&Rendering::parse(&uninstall).unwrap()),
+            [
+                "ClusterRole headcni-uninstall may get secrets",
+                "ClusterRole headcni-uninstall may not patch nodes",
+                "ClusterRole headcni-uninstall may not patch nodes/status",
+            ]
+        );
         assert!(documented().contains(&("nodes/status".to_owned(), "patch".to_owned())));
     }
 }
