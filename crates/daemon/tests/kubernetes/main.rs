@@ -7,6 +7,9 @@
 
 mod api;
 mod change;
+mod chart;
+mod farewell;
+mod hooks;
 mod install;
 mod stage;
 mod stream;
