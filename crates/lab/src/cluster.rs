@@ -254,6 +254,11 @@ impl<'a> Member<'a> {
         Ok(())
     }
 
+    /// The daemon's process, if it runs.
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Running::pid)
+    }
+
     /// Sends the daemon a signal, if it runs.
     pub fn signal(&self, signal: Signal) {
         if let Some(daemon) = &self.daemon {

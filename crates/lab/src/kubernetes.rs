@@ -168,6 +168,11 @@ impl<'a> ControlPlane<'a> {
         self.scheduler.start(self.node)
     }
 
+    /// Kills the controllers: Nodes without a kubelet are lost to nobody then, and neither are their Pods.
+    pub fn stop_controllers(&mut self) -> Result<()> {
+        self.controllers.kill()
+    }
+
     /// Kills the API server with SIGKILL: connections to it are refused from then on.
     pub fn stop(&mut self) -> Result<()> {
         self.api_server.kill()

@@ -8,9 +8,11 @@
 mod api;
 mod change;
 mod chart;
+mod crowd;
 mod farewell;
 mod hooks;
 mod install;
+mod scale;
 mod stage;
 mod stream;
 mod waves;
