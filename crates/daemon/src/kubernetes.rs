@@ -9,8 +9,11 @@ mod keep;
 mod memory;
 mod node;
 mod nodes;
+mod own;
+mod reach;
 mod selection;
 mod tell;
+mod teller;
 mod told;
 
 use std::collections::BTreeMap;

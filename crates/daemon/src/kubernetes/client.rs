@@ -11,6 +11,9 @@ use crate::config::Kubernetes;
 
 /// For a connection, and for what is sent by it. Watches wait for much longer.
 const LIMIT: Duration = Duration::from_secs(15);
+/// For what comes back. A watch is told nothing for 290 seconds at the most, then it is begun again. A list
+/// would wait for ever where the server is gone and nobody says so.
+const SILENCE: Duration = Duration::from_mins(5);
 /// Kubernetes sets it in every pod.
 const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
 
@@ -91,6 +94,9 @@ pub(super) async fn connect(config: &Kubernetes) -> Result<Option<Client>, Clien
     };
     settings.connect_timeout = Some(LIMIT);
     settings.write_timeout = Some(LIMIT);
+    settings.read_timeout = Some(SILENCE);
+    // Silence before a request is nobody's fault.
+    settings.reset_reader_on_write = true;
     Client::try_from(settings)
         .map(Some)
         .map_err(ClientError::Setup)

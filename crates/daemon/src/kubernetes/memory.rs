@@ -1,6 +1,7 @@
 //! What the API said is known after a restart, too: a node that starts while the API is away has the
 //! networks that it had.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +15,9 @@ use crate::files::{read_small, write_atomic};
 const MAX_LEN: u64 = 1 << 22;
 const NAME: &str = "kubernetes.json";
 
-#[derive(Default, Serialize, Deserialize)]
-struct Memory {
-    nodes: BTreeMap<String, NodeFacts>,
+#[derive(Serialize, Deserialize)]
+struct Memory<'a> {
+    nodes: Cow<'a, BTreeMap<String, NodeFacts>>,
 }
 
 fn path(state_dir: &Path) -> PathBuf {
@@ -36,7 +37,7 @@ pub(super) fn load(state_dir: &Path) -> Option<BTreeMap<String, NodeFacts>> {
             None
         }
         Ok(bytes) => match serde_json::from_slice::<Memory>(&bytes) {
-            Ok(memory) => Some(memory.nodes),
+            Ok(memory) => Some(memory.nodes.into_owned()),
             Err(error) => {
                 lost(&error);
                 None
@@ -48,7 +49,7 @@ pub(super) fn load(state_dir: &Path) -> Option<BTreeMap<String, NodeFacts>> {
 /// Keeps them; blocks.
 pub(super) fn save(state_dir: &Path, nodes: &BTreeMap<String, NodeFacts>) -> io::Result<()> {
     let memory = Memory {
-        nodes: nodes.clone(),
+        nodes: Cow::Borrowed(nodes),
     };
     write_atomic(&path(state_dir), &serde_json::to_vec(&memory)?, 0o600)
 }

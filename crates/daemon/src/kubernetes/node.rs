@@ -1,12 +1,12 @@
-//! Nodes and pods as the API writes them, with what we need of them and no more: a thousand nodes are
-//! read at each start of a daemon.
+//! Nodes as the API writes them, with what we need of them and no more: a thousand nodes are read at each
+//! start of a daemon.
 
 use std::borrow::Cow;
 
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::core::ClusterResourceScope;
 use serde::Deserialize;
 
 use super::NodeFacts;
@@ -18,12 +18,16 @@ pub(super) const TAILNET_IPS: &str = "headcni.io/tailnet-ips";
 /// And whether the mesh serves it.
 pub(super) const MESH: &str = "headcni.io/mesh";
 
+/// The type of the condition that says whether a node has a network for pods.
+pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
 /// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Node {
     pub(super) metadata: ObjectMeta,
     spec: Spec,
+    status: Status,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,23 +37,42 @@ struct Spec {
     pod_cidrs: Vec<String>,
 }
 
-/// A pod: that there is one is all.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Pod {
-    pub(super) metadata: ObjectMeta,
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+/// A condition in a node's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    pub(super) status: String,
+    pub(super) message: String,
 }
 
 impl Node {
     /// What there is to know of it. What is no network is left out: whoever wrote it is told by others.
     pub(super) fn facts(&self) -> NodeFacts {
-        let annotations = self.metadata.annotations.as_ref();
-        let said = annotations.and_then(|all| all.get(POD_CIDRS));
-        let said = said.map_or("", String::as_str).split(',');
+        let said = self.annotation(POD_CIDRS).unwrap_or_default();
         NodeFacts {
             assigned: networks(self.spec.pod_cidrs.iter().map(String::as_str)),
-            said: networks(said),
+            said: networks(said.split(',')),
         }
+    }
+
+    /// The value of an annotation.
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+
+    /// Whether it has a network, if somebody says so.
+    pub(super) fn network_unavailable(&self) -> Option<&Condition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|condition| condition.kind == NETWORK_UNAVAILABLE)
     }
 }
 
@@ -58,42 +81,34 @@ fn networks<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpNet> {
     networks.map(|network| network.trunc()).collect()
 }
 
-/// Makes it an object of the API's core.
-macro_rules! core_resource {
-    ($type:ty, $kind:literal, $plural:literal, $scope:ty) => {
-        impl Resource for $type {
-            type DynamicType = ();
-            type Scope = $scope;
+impl Resource for Node {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
 
-            fn kind((): &()) -> Cow<'_, str> {
-                $kind.into()
-            }
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
 
-            fn group((): &()) -> Cow<'_, str> {
-                "".into()
-            }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
 
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
 
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
 
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
 
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
 }
-
-core_resource!(Node, "Node", "nodes", ClusterResourceScope);
-core_resource!(Pod, "Pod", "pods", NamespaceResourceScope);
 
 #[cfg(test)]
 mod tests {

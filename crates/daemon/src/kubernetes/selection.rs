@@ -19,8 +19,8 @@ pub(super) fn of_node(config: &Kubernetes, node: &NodeName) -> watcher::Config {
     watch
 }
 
-/// All nodes.
-pub(super) fn nodes() -> watcher::Config {
+/// All of a kind.
+pub(super) fn all() -> watcher::Config {
     watcher::Config::default().page_size(PAGE)
 }
 

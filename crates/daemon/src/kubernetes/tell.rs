@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use jiff::{Timestamp, Unit};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::node::{MESH, POD_CIDRS, TAILNET_IPS};
+use super::node::{MESH, NETWORK_UNAVAILABLE, Node, POD_CIDRS, TAILNET_IPS};
 use crate::conditions::{Condition, State};
 use crate::settings::Settings;
 
@@ -54,23 +54,36 @@ impl Words {
 
     /// The change of the object.
     pub(super) fn annotations(&self) -> Value {
-        // What is empty is taken away.
-        let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        json!({"metadata": {"annotations": {
-            POD_CIDRS: value(&self.pod_cidrs),
-            TAILNET_IPS: value(&self.tailnet_ips),
-            MESH: self.mesh,
-        }}})
+        json!({"metadata": {"annotations": self.annotated().into_iter().collect::<Map<_, _>>()}})
     }
 
-    /// Whether the part of the status is another one than before.
-    pub(super) fn has_other_status(&self, before: Option<&Self>) -> bool {
-        before.is_none_or(|before| before.unavailable != self.unavailable)
+    /// Whether an object has these annotations.
+    pub(super) fn are_annotated(&self, node: &Node) -> bool {
+        let mut all = self.annotated().into_iter();
+        all.all(|(key, value)| value.as_str() == node.annotation(&key))
     }
 
-    /// Whether the rest is.
-    pub(super) fn has_other_annotations(&self, before: Option<&Self>) -> bool {
-        before.is_none_or(|before| before.annotations() != self.annotations())
+    /// What is empty is taken away.
+    fn annotated(&self) -> [(String, Value); 3] {
+        let value = |text: &str| match text {
+            "" => Value::Null,
+            text => text.into(),
+        };
+        [
+            (POD_CIDRS.to_owned(), value(&self.pod_cidrs)),
+            (TAILNET_IPS.to_owned(), value(&self.tailnet_ips)),
+            (MESH.to_owned(), value(&self.mesh)),
+        ]
+    }
+
+    /// Whether an object's status says the same. Why there is a network may be said in words of others,
+    /// who would have theirs back.
+    pub(super) fn are_in_status(&self, node: &Node) -> bool {
+        let said = node.network_unavailable();
+        match &self.unavailable {
+            Some(why) => said.is_some_and(|it| it.status == "True" && it.message == *why),
+            None => said.is_some_and(|it| it.status == "False"),
+        }
     }
 
     /// The change of its status: the condition that cloud providers' networks have as well. While it is
@@ -82,7 +95,7 @@ impl Words {
         };
         let now = now.round(Unit::Second).unwrap_or(now).to_string();
         json!({"status": {"conditions": [{
-            "type": "NetworkUnavailable",
+            "type": NETWORK_UNAVAILABLE,
             "status": status,
             "reason": reason,
             "message": message,
@@ -154,10 +167,56 @@ mod tests {
             after.status(now)["status"]["conditions"][0]["status"],
             "False"
         );
-        assert!(
-            after.has_other_status(Some(&before)) && after.has_other_annotations(Some(&before))
+    }
+
+    /// The object after these changes, as the API would have it.
+    fn told(words: &Words) -> Value {
+        let now = Timestamp::UNIX_EPOCH;
+        let (mut node, status) = (words.annotations(), words.status(now));
+        node["metadata"]["name"] = "n1".into();
+        node["metadata"]["annotations"]["other"] = "kept".into();
+        node["status"] = status["status"].clone();
+        let annotations = node["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().retain(|_, value| !value.is_null());
+        node
+    }
+
+    #[test]
+    fn an_object_is_told_what_it_does_not_say_and_nothing_else() {
+        let conditions = Conditions::default();
+        conditions.fails(Condition::CniConfigWritten, "waiting for the mesh");
+        let before = Words::new(&settings(), &conditions.snapshot());
+        for condition in Condition::ALL {
+            conditions.holds(condition, "");
+        }
+        let after = Words::new(&settings(), &conditions.snapshot());
+        let is_said = |words: &Words, node: &Value| {
+            let node: Node = serde_json::from_value(node.clone()).unwrap();
+            (words.are_annotated(&node), words.are_in_status(&node))
+        };
+        let all = (true, true);
+        assert_eq!(is_said(&before, &told(&before)), all);
+        assert_eq!(is_said(&after, &told(&after)), all);
+        assert_eq!(is_said(&after, &told(&before)), (false, false));
+        // Made anew by a kubelet.
+        assert_eq!(
+            is_said(&after, &json!({"metadata": {"name": "n1"}})),
+            (false, false)
         );
-        assert!(!after.has_other_status(Some(&after)) && after.has_other_status(None));
+        // Changed by hand.
+        let mut node = told(&after);
+        node["metadata"]["annotations"][MESH] = "Broken".into();
+        assert_eq!(is_said(&after, &node), (false, true));
+        let mut node = told(&after);
+        let annotations = node["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().remove(POD_CIDRS);
+        assert_eq!(is_said(&after, &node), (false, true));
+        // Another one's words for the same.
+        let mut node = told(&after);
+        node["status"]["conditions"][0]["message"] = "RouteController created a route".into();
+        assert_eq!(is_said(&after, &node), all);
+        node["status"]["conditions"][0]["status"] = "True".into();
+        assert_eq!(is_said(&after, &node), (true, false));
     }
 
     #[test]
@@ -165,7 +224,8 @@ mod tests {
         let node = node_name::find(Some("n1"), None).unwrap();
         let settings = Settings::new(Config::default(), node);
         let words = Words::new(&settings, &Conditions::default().snapshot());
-        let annotations = &words.annotations()["metadata"]["annotations"];
+        let annotations = words.annotations();
+        let annotations = annotations["metadata"]["annotations"].as_object().unwrap();
         assert_eq!(annotations[POD_CIDRS], Value::Null);
         assert_eq!(annotations[TAILNET_IPS], Value::Null);
     }

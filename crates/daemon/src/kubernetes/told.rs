@@ -24,15 +24,15 @@ pub(super) struct News {
 }
 
 impl Told {
-    /// What there is to tell now; it counts as told.
-    pub(super) fn news(&mut self, all: &[(Condition, State)], now: SystemTime) -> Vec<News> {
+    /// What there is to tell now.
+    pub(super) fn news(&self, all: &[(Condition, State)], now: SystemTime) -> Vec<News> {
         let mut news = Vec::new();
         for (condition, state) in all {
             let was_told = self.failing.contains(condition);
             let lasted = now.duration_since(state.since).unwrap_or_default();
             let is_news = match (state.holds, was_told) {
-                (true, true) => self.failing.remove(condition),
-                (false, false) => lasted >= FOR_A_WHILE && self.failing.insert(*condition),
+                (true, true) => true,
+                (false, false) => lasted >= FOR_A_WHILE,
                 _ => false,
             };
             if is_news {
@@ -44,6 +44,15 @@ impl Told {
             }
         }
         news
+    }
+
+    /// It was told.
+    pub(super) fn note(&mut self, news: &News) {
+        if news.holds {
+            self.failing.remove(&news.condition);
+        } else {
+            self.failing.insert(news.condition);
+        }
     }
 }
 
@@ -64,7 +73,15 @@ mod tests {
             [(Condition::ClockRight, state)]
         };
         let mut told = Told::default();
-        let mut count = |state: &[(Condition, State)], now| told.news(state, now).len();
+        let mut count = |state: &[(Condition, State)], now| {
+            let news = told.news(state, now);
+            // What could not be told is still news.
+            assert_eq!(told.news(state, now), news);
+            for news in &news {
+                told.note(news);
+            }
+            news.len()
+        };
         assert_eq!(count(&state(true, 0), at(99)), 0);
         assert_eq!(count(&state(false, 100), at(120)), 0);
         assert_eq!(count(&state(false, 100), at(130)), 1);

@@ -66,7 +66,7 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
 }
 
 /// The Node has the daemon's words.
-fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
+pub(crate) fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
     eventually(JOINED, "the Node says that all is well", || {
         let node = node(plane, name);
         let annotations = &node["metadata"]["annotations"];

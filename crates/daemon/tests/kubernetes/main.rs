@@ -15,5 +15,6 @@ mod install;
 mod scale;
 mod stage;
 mod stream;
+mod trouble;
 mod waves;
 mod whole;

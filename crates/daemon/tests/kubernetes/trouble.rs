@@ -1,0 +1,115 @@
+//! What others do to this node's object, and what becomes of the API, is got over.
+
+use std::thread;
+use std::time::Duration;
+
+use lab::kubernetes::{ControlPlane, PORT};
+use lab::{Cluster, Grounds, JOINED, Member, Site};
+use serde_json::json;
+
+use crate::api::says_what_it_has;
+use crate::stage::{account, configure};
+
+const NODE: &str = "/api/v1/nodes/node-1";
+/// Longer than a daemon takes to look at its Node's words several times.
+const A_WHILE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
+    let grounds = Grounds::new(&[Site::Open]).unwrap();
+    let mut cluster = Cluster::new(&grounds).unwrap();
+    let mut plane = ControlPlane::start(&grounds.server).unwrap();
+    let user = account(&plane);
+    let url = cluster.headscale.url();
+    let member = &mut cluster.members[0];
+    configure(member, &url, &user);
+    post(&plane);
+    member.launch().unwrap();
+    member.await_ready(JOINED).unwrap();
+    says_what_it_has(&plane, "node-1");
+    // Nobody but the daemon and this test changes the Node from here on.
+    plane.stop_controllers().unwrap();
+
+    let by_hand = json!({ "metadata": { "annotations": {
+        "headcni.io/pod-cidrs": "10.244.99.0/24",
+        "headcni.io/mesh": null,
+    } } });
+    plane.admin().patch(NODE, &by_hand).unwrap();
+    says_what_it_has(&plane, "node-1");
+
+    let no_conditions = json!({ "status": { "conditions": [] } });
+    plane
+        .admin()
+        .patch(&format!("{NODE}/status"), &no_conditions)
+        .unwrap();
+    says_what_it_has(&plane, "node-1");
+
+    // As a kubelet does that registers again.
+    plane.admin().delete(NODE).unwrap();
+    post(&plane);
+    says_what_it_has(&plane, "node-1");
+
+    let before = patches(&plane);
+    thread::sleep(A_WHILE);
+    assert_eq!(
+        patches(&plane),
+        before,
+        "a Node that says all is left alone"
+    );
+
+    is_cut_off_and_back(member);
+    starts_while_the_api_is_frozen(&plane, member);
+}
+
+fn post(plane: &ControlPlane<'_>) {
+    let networks = ["10.244.1.0/24", "fd00:10:244:1::/64"];
+    let node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": { "name": "node-1" },
+        "spec": { "podCIDR": networks[0], "podCIDRs": networks },
+    });
+    plane.admin().apply(&node).unwrap();
+}
+
+/// How many requests have changed Nodes, or would have if there had been something to change.
+fn patches(plane: &ControlPlane<'_>) -> u64 {
+    let metrics = plane.admin().ask("GET", "/metrics").unwrap().body;
+    let of_nodes = metrics.lines().filter(|line| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains("resource=\"nodes\"")
+            && line.contains("verb=\"PATCH\"")
+    });
+    let count = |line: &str| line.rsplit_once(' ')?.1.parse::<u64>().ok();
+    let all: Option<u64> = of_nodes.map(count).sum();
+    all.filter(|all| *all > 0).unwrap()
+}
+
+/// The network is away for a moment, and watches go on where they ended. Nothing happens in a cluster that is so
+/// small, so no event says that the API is back.
+fn is_cut_off_and_back(member: &Member<'_>) {
+    let is = |holds| member.await_condition("KubernetesReachable", holds, JOINED);
+    let cut = format!(
+        "nft 'add table inet cut; \
+              add chain inet cut out {{ type filter hook output priority 0; }}; \
+              add rule inet cut out tcp dport {PORT} reject with tcp reset'
+         ss -K dport = {PORT}"
+    );
+    member.sh(&cut).unwrap();
+    is(false).unwrap();
+    member.sh("nft delete table inet cut").unwrap();
+    is(true).unwrap();
+}
+
+/// Its connections are accepted, and then nobody answers.
+fn starts_while_the_api_is_frozen(plane: &ControlPlane<'_>, member: &mut Member<'_>) {
+    plane.freeze();
+    member.stop_daemon().unwrap();
+    member.launch().unwrap();
+    member.await_ready(JOINED).unwrap();
+    let is = |holds| member.await_condition("KubernetesReachable", holds, JOINED);
+    is(false).unwrap();
+    plane.thaw();
+    is(true).unwrap();
+    says_what_it_has(plane, "node-1");
+}
