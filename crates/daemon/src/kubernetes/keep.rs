@@ -1,4 +1,5 @@
-//! Watches nodes and this node's pods, and keeps this node's object up to date, until it is told to end.
+//! Watches nodes, this node's pods and namespaces, and keeps this node's object up to date, until it is
+//! told to end.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Client;
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
@@ -91,8 +92,11 @@ impl Ends {
         let nodes = watch(Api::<Node>::all(client.clone()), selection::all());
         let own = selection::of_node(&config.kubernetes, node);
         let pods = watch(Api::<PartialObjectMeta<Pod>>::all(client.clone()), own);
+        let spaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
+        let spaces = watch(spaces, selection::all());
         let mut nodes = pin!(nodes.default_backoff());
         let mut pods = pin!(pods.default_backoff());
+        let mut spaces = pin!(spaces.default_backoff());
         let mut known = Nodes::new(self.settings.borrow().kubernetes.nodes.clone());
         let mut teller = Teller::new(client, node);
         let mut reach = Reach::default();
@@ -116,6 +120,14 @@ impl Ends {
                     self.note(&mut reach, Watched::Pods, &event);
                     // What becomes of pods is seen in the kernel. That something did is all that counts.
                     if matches!(event, Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)) {
+                        self.pods.missed();
+                    }
+                }
+                event = spaces.next() => {
+                    let Some(event) = event else { return };
+                    self.note(&mut reach, Watched::Namespaces, &event);
+                    // Its pods are gone, and their events may have been missed.
+                    if matches!(event, Ok(Event::Delete(_))) {
                         self.pods.missed();
                     }
                 }

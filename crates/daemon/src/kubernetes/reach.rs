@@ -11,6 +11,7 @@ use crate::causes::with_causes;
 pub(super) enum Watched {
     Nodes,
     Pods,
+    Namespaces,
 }
 
 /// The watches that fail.
@@ -67,5 +68,37 @@ fn was_answered(error: &watcher::Error) -> bool {
             matches!(cause, kube::Error::Api(_))
         }
         WatchError(_) | NoResourceVersion => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_sign_of_life_ends_silence_but_no_refusal() {
+        let silence = || kube::Error::Service("connection refused".into());
+        let forbidden = Status::failure("namespaces is forbidden", "Forbidden");
+        let refusal = kube::Error::Api(Box::new(forbidden));
+        let mut reach = Reach::default();
+        assert!(reach.trouble().is_none() && !reach.is_silent());
+        reach.fails(
+            Watched::Namespaces,
+            &watcher::Error::InitialListFailed(refusal),
+        );
+        assert!(!reach.is_silent());
+        reach.fails(Watched::Nodes, &watcher::Error::WatchStartFailed(silence()));
+        reach.fails(Watched::Pods, &watcher::Error::WatchFailed(silence()));
+        assert!(reach.is_silent());
+        reach.works(Watched::Nodes);
+        assert!(reach.is_silent(), "pods are not watched yet");
+        reach.lives();
+        assert!(!reach.is_silent());
+        let trouble = reach.trouble().unwrap();
+        assert!(trouble.contains("namespaces is forbidden"), "{trouble}");
+        reach.works(Watched::Namespaces);
+        assert_eq!(reach.trouble(), None);
     }
 }

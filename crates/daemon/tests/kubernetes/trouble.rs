@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::{ControlPlane, PORT};
-use lab::{Cluster, Grounds, JOINED, Member, Site};
+use lab::{Cluster, Grounds, JOINED, Member, Site, eventually};
 use serde_json::json;
 
 use crate::api::says_what_it_has;
@@ -27,6 +27,7 @@ fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
     member.launch().unwrap();
     member.await_ready(JOINED).unwrap();
     says_what_it_has(&plane, "node-1");
+    a_namespace_that_goes_is_a_sign(&plane, member);
     // Nobody but the daemon and this test changes the Node from here on.
     plane.stop_controllers().unwrap();
 
@@ -70,6 +71,36 @@ fn post(plane: &ControlPlane<'_>) {
         "spec": { "podCIDR": networks[0], "podCIDRs": networks },
     });
     plane.admin().apply(&node).unwrap();
+}
+
+/// Its pods may have gone, and nobody told: everything is looked at.
+fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane<'_>, member: &Member<'_>) {
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
+    plane.admin().apply(&namespace).unwrap();
+    let counts = |pods: u32| {
+        let line = format!("headcni_pods {pods}");
+        let metrics = member.get("/metrics").unwrap().body;
+        metrics.lines().any(|it| it == line)
+    };
+    let _pod = member.pod("p").unwrap();
+    eventually(JOINED, "the pod is known", || counts(1).then_some(())).unwrap();
+    // What a daemon looks at after its start is looked at.
+    thread::sleep(A_WHILE);
+    // Without its last line, the record tells of a pod that is being made. Nobody tells the daemon.
+    let cut = "sed -i '$d' $(find /var/lib/cni/headcni -name '*.json')";
+    member.sh(cut).unwrap();
+    thread::sleep(A_WHILE);
+    assert!(
+        counts(1),
+        "it is not looked at without a reason: {}",
+        member.told()
+    );
+    plane.admin().delete("/api/v1/namespaces/shop").unwrap();
+    eventually(JOINED, "everything is looked at", || {
+        counts(0).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
 }
 
 /// How many requests have changed Nodes, or would have if there had been something to change.
