@@ -58,11 +58,15 @@ impl Settings {
         }
     }
 
-    /// Whether what happens at a place in the code is to be shown.
+    /// Whether what happens at a place in the code is to be shown. Libraries return what fails, and whoever
+    /// called them says so if it matters: their own words are for those who look for a bug.
     fn shows(&self, place: &Metadata<'_>) -> bool {
+        let is_ours = is_ours(place.target());
         let least = match self.level() {
-            Level::Debug if is_ours(place.target()) => LevelFilter::DEBUG,
-            Level::Debug | Level::Info => LevelFilter::INFO,
+            Level::Debug if is_ours => LevelFilter::DEBUG,
+            Level::Debug => LevelFilter::INFO,
+            _ if !is_ours => return false,
+            Level::Info => LevelFilter::INFO,
             Level::Warn => LevelFilter::WARN,
             Level::Error => LevelFilter::ERROR,
             Level::Fatal => return place.is_event() && place.fields().field(FATAL).is_some(),
