@@ -139,7 +139,7 @@ pub fn pass(place: &Place, wanted: &Wanted) -> Result<Outcome, NetworkError> {
     if let Some(pods) = pods {
         actions.extend(pods::plan(pods, &observed, &actions));
     }
-    memory.note(desired, &actions);
+    memory.note(desired, &observed, &actions);
     // Before anything is changed: whoever undoes it later has to know how it was.
     memory.save(place)?;
     let mut errors = apply::apply(&sockets, desired, &actions);

@@ -1,8 +1,8 @@
 //! What has to be known again after a restart: how things were before us, and what of ours may have
 //! to be taken away.
 //!
-//! It is one small file, read by every pass and written when it changes. Sysctls, features of links
-//! and the marks of tables count for one boot of the kernel only.
+//! It is one small file, read by every pass and written when it changes. Sysctls, features of links,
+//! bridges of others and the marks of tables count for one boot of the kernel only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use net::NetError;
 use net::ethtool::Switch;
 use net::ruleset::{self, Fingerprint, Table};
+use net::{Link, NetError};
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Desired, NetworkError, Place, Sockets};
+use super::{Action, Desired, NetworkError, Observed, Place, Sockets};
 use crate::files::write_atomic;
 
 /// It has a few hundred bytes, unless it is somebody else's.
@@ -37,6 +37,9 @@ pub struct Memory {
     pub(super) cluster: BTreeSet<IpNet>,
     /// Bridges that pods may be on.
     pub(super) bridges: BTreeSet<String>,
+    /// Those of them that were there before us, so that pods of others may be on them, too. After a boot
+    /// they are ours: whoever makes them then does so by our configuration.
+    pub(super) found_bridges: BTreeSet<String>,
     /// How the tables looked when we had put them in place.
     tables: BTreeMap<String, String>,
     /// What is on disk.
@@ -72,12 +75,13 @@ impl Memory {
             memory.sysctls.clear();
             memory.features.clear();
             memory.tables.clear();
+            memory.found_bridges.clear();
         }
         memory
     }
 
     /// Notes what is about to be changed.
-    pub(super) fn note(&mut self, desired: &Desired, actions: &[Action]) {
+    pub(super) fn note(&mut self, desired: &Desired, observed: &Observed, actions: &[Action]) {
         for action in actions {
             match action {
                 Action::SetSysctl { name, found, .. } => {
@@ -100,8 +104,12 @@ impl Memory {
         }
         self.gateways.extend(&desired.gateways);
         self.cluster.extend(&desired.cluster);
-        self.bridges
-            .extend(desired.contents.bridges.iter().cloned());
+        for name in &desired.contents.bridges {
+            let is_there = |link: &Link| link.name == *name && link.kind == "bridge";
+            if self.bridges.insert(name.clone()) && observed.links.iter().any(is_there) {
+                self.found_bridges.insert(name.clone());
+            }
+        }
     }
 
     /// Forgets what was taken away.

@@ -14,7 +14,7 @@ use crate::config::KeepOff;
 pub enum PodLinks {
     /// They stay, and pods talk to each other as long as they live.
     Keep,
-    /// They are deleted, and with them the bridge that pods are on.
+    /// They are deleted, and with them the bridge that pods are on, unless it was there before us.
     Delete,
 }
 
@@ -100,7 +100,7 @@ fn restore_features(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkErr
 
 fn delete_links(sockets: &Sockets, memory: &Memory) -> Result<(), NetworkError> {
     net::delete_group(&sockets.route, LINK_GROUP)?;
-    for name in &memory.bridges {
+    for name in memory.bridges.difference(&memory.found_bridges) {
         let found = net::link(&sockets.route, name)?;
         if found.is_some_and(|link| link.kind == "bridge") {
             net::delete_link(&sockets.route, name)?;

@@ -75,6 +75,34 @@ fn pods_links_go_if_they_are_to_and_else_stay() {
 }
 
 #[test]
+fn a_bridge_that_was_there_before_us_stays_until_the_next_boot() {
+    let scene = Scene::new();
+    let add = "ip link add headcni0 type bridge";
+    scene.run(add);
+    scene.passed(&wanted());
+    scene.passed(&wanted());
+    remove(&scene, PodLinks::Delete);
+    assert_eq!(scene.node.links().unwrap(), ["headcni0"]);
+
+    scene.passed(&wanted());
+    let memory = scene.place().state_dir.join("network.json");
+    let text = std::fs::read_to_string(&memory).unwrap();
+    let boot = scene.run("cat /proc/sys/kernel/random/boot_id");
+    let earlier = text.replace(boot.trim(), "earlier");
+    assert_ne!(earlier, text);
+    daemon::files::write_atomic(&memory, earlier.as_bytes(), 0o600).unwrap();
+    scene.passed(&wanted());
+    remove(&scene, PodLinks::Delete);
+    assert_eq!(scene.node.links().unwrap(), [""; 0]);
+
+    scene.passed(&wanted());
+    scene.run(add);
+    scene.passed(&wanted());
+    remove(&scene, PodLinks::Delete);
+    assert_eq!(scene.node.links().unwrap(), [""; 0]);
+}
+
+#[test]
 fn things_of_others_stay() {
     let scene = Scene::new();
     scene.passed(&wanted());

@@ -214,7 +214,7 @@ fn sets_that_lack_something_are_filled() {
 fn an_old_network_is_taken_away() {
     let mut memory = memory();
     let old = desired_for("10.244.9.0/24");
-    memory.note(&old, &[]);
+    memory.note(&old, &Observed::default(), &[]);
     memory.cluster.insert("10.77.0.0/16".parse().unwrap());
     let mut observed = in_order();
     observed.routes.push(unreachable(old.local[0]));

@@ -312,7 +312,7 @@ fn links_of_default_routes_are_tuned_and_get_back_what_they_had() {
     ];
     assert_eq!(actions, expected);
     let mut memory = memory();
-    memory.note(&desired, &actions);
+    memory.note(&desired, &observed, &actions);
     observed.features.insert(2, features(true, false));
     assert_eq!(plan(&desired, &observed, &memory), []);
 
@@ -323,7 +323,7 @@ fn links_of_default_routes_are_tuned_and_get_back_what_they_had() {
         set_feature("rx-udp-gro-forwarding", Switch::Off),
     ];
     assert_eq!(actions, expected);
-    memory.note(&untuned, &actions);
+    memory.note(&untuned, &observed, &actions);
     memory.forget_old(&untuned);
     observed.features.insert(2, features(true, false));
     assert_eq!(plan(&untuned, &observed, &memory), [], "others may now");
