@@ -51,7 +51,7 @@ use program::Program;
 pub use helm::Helm;
 pub use image::Image;
 pub use user::User;
-pub use worker::{IMAGE, ProxyMode, Worker};
+pub use worker::{IMAGE, MANIFESTS, ProxyMode, Worker};
 
 /// Where the API server listens.
 pub const PORT: u16 = 6443;

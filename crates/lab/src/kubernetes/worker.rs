@@ -1,28 +1,31 @@
 //! A real kubelet on a node, with a containerd and a kube-proxy, so that Pods run.
 //!
 //! The Node is Ready when somebody has put CNI plugins into the node's `/opt/cni/bin`, and a
-//! configuration into its `/etc/cni/net.d`.
+//! configuration into its `/etc/cni/net.d`. A kubelet can also be alone: then there is no Node and no
+//! kube-proxy, and Pods are those of the files in [`MANIFESTS`].
 
 mod config;
 mod machine;
+mod proxy;
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::net::IpAddr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::ControlPlane;
 use super::flags::flag;
 use super::image::Image;
 use super::program::Program;
-use super::user::User;
 use crate::files;
+use crate::http::http_get;
 use crate::netns::{Address, Netns};
 use crate::node::Node;
 use crate::process::{self, Output};
@@ -30,50 +33,47 @@ use crate::tools::kubernetes::{CONTAINERD, KUBERNETES};
 use crate::underlay::UPLINK;
 
 use machine::Machine;
+use proxy::Proxy;
+
+pub use proxy::ProxyMode;
 
 /// The one image that workers have: busybox, which sleeps unless told what else to do.
 pub const IMAGE: &str = "lab.local/busybox:1";
 
+/// Where a kubelet that is alone finds its Pods.
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const CNI_CONFIGURATIONS: &str = "/etc/cni/net.d";
-const PROXY_CONFIG: &str = "kube-proxy.json";
+/// Where a kubelet that is alone tells about its Pods.
+const TOLD: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10255);
 /// The part of containerd's store that is Kubernetes'.
 const NAMESPACE: &str = "k8s.io";
 
-/// How kube-proxy leads packets to Services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProxyMode {
-    /// What it will be by default.
-    Nftables,
-    /// What it is by default, and on most clusters.
-    Iptables,
-}
-
-/// A node of the cluster. It ends with this, and all its containers with it.
+/// A node with a kubelet. It ends with this, and all its containers with it.
 #[derive(Debug)]
 pub struct Worker<'a> {
     // They end in this order, and then what they stand on.
     kubelet: Program,
-    proxy: Program,
+    proxy: Option<Proxy<'a>>,
     containerd: Program,
     machine: Machine<'a>,
     calls: AtomicU32,
-    proxy_user: User<'a>,
-    files: TempDir,
+    _files: TempDir,
 }
 
 impl<'a> Worker<'a> {
-    /// Makes a node one of the cluster, under its own name, and returns when the cluster knows it.
+    /// Makes a node one of the cluster, under its own name and its addresses on the underlay, and
+    /// returns when the cluster knows it.
     ///
     /// It has to be plugged in. CNI configurations of the host's, which a lab node has at first, go.
     pub fn start(node: &'a Node, plane: &ControlPlane<'a>) -> Result<Self> {
-        let mut worker = Self::prepare(node, plane)
-            .with_context(|| format!("prepare {} for a kubelet", node.name()))?;
-        worker.containerd.start(&worker.machine)?;
-        worker.await_containerd()?;
-        worker.take(&Image::busybox(IMAGE)?)?;
-        worker.proxy.start(&worker.machine)?;
-        worker.kubelet.start(&worker.machine)?;
+        Self::start_at(node, plane, &node_ips(&node.addresses()?)?)
+    }
+
+    /// The same under other addresses of its own: IPv4 first, one of each family at most.
+    pub fn start_at(node: &'a Node, plane: &ControlPlane<'a>, ips: &[IpAddr]) -> Result<Self> {
+        let worker = Self::launch(node, ips, Some(plane))?;
         let path = format!("/api/v1/nodes/{}", node.name());
         worker
             .kubelet
@@ -83,19 +83,37 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    fn prepare(node: &'a Node, plane: &ControlPlane<'a>) -> Result<Self> {
+    /// Starts a kubelet that knows no API server, and returns when it works.
+    ///
+    /// Of a node's own files it needs what [`start`](Self::start) does.
+    pub fn start_alone(node: &'a Node) -> Result<Self> {
+        node.run(["mkdir", "-p", MANIFESTS])?;
+        let worker = Self::launch(node, &node_ips(&node.addresses()?)?, None)?;
+        let works = || worker.pods().ok().map(drop);
+        worker.kubelet.await_that("the kubelet works", works)?;
+        Ok(worker)
+    }
+
+    fn launch(node: &'a Node, ips: &[IpAddr], plane: Option<&ControlPlane<'a>>) -> Result<Self> {
+        let mut worker = Self::prepare(node, ips, plane)
+            .with_context(|| format!("prepare {} for a kubelet", node.name()))?;
+        worker.containerd.start(&worker.machine)?;
+        worker.await_containerd()?;
+        worker.take(&Image::busybox(IMAGE)?)?;
+        if let Some(proxy) = &mut worker.proxy {
+            proxy.start(&worker.machine)?;
+        }
+        worker.kubelet.start(&worker.machine)?;
+        Ok(worker)
+    }
+
+    fn prepare(node: &'a Node, ips: &[IpAddr], plane: Option<&ControlPlane<'a>>) -> Result<Self> {
         let files = TempDir::new().context("make a directory for a kubelet")?;
         let dir = files.path();
-        let addresses = node_ips(&node.addresses()?)?;
         forget_configurations(node)?;
         let machine = Machine::new(node, dir)?;
-        let put = |name: &str, text: String| {
-            let path = dir.join(name);
-            files::put(&path, text).with_context(|| format!("write {}", path.display()))?;
-            anyhow::Ok(path)
-        };
 
-        let config = put("containerd.toml", config::containerd())?;
+        let config = put(dir, "containerd.toml", config::containerd())?;
         let containerd = CONTAINERD.program("containerd");
         // It finds runc and its own shim there.
         let mut path = OsString::from("PATH=");
@@ -106,37 +124,43 @@ impl<'a> Worker<'a> {
         let args = vec![path, containerd.into(), "--config".into(), config.into()];
         let containerd = Program::new(dir, "containerd", "env".into(), args);
 
-        let proxy_user = plane.user("system:kube-proxy", None)?;
-        let kubeconfig = proxy_user.kubeconfig();
-        let config = config::proxy(node.name(), kubeconfig, ProxyMode::Nftables).to_string();
-        let args = vec![flag("config", put(PROXY_CONFIG, config)?)];
-        let path = KUBERNETES.program("kube-proxy");
-        let proxy = Program::new(dir, "kube-proxy", path, args);
-
-        let name = format!("system:node:{}", node.name());
-        let user = plane.user(&name, Some("system:nodes"))?;
-        let config = config::kubelet(plane.ca_file(), machine.cgroup()).to_string();
-        let args = vec![
-            flag("config", put("kubelet.json", config)?),
-            flag("kubeconfig", user.kubeconfig()),
+        let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
+        let authority = plane.map(ControlPlane::ca_file);
+        let config = config::kubelet(authority, machine.cgroup()).to_string();
+        let mut args = vec![
+            flag("config", put(dir, "kubelet.json", config)?),
             flag("hostname-override", node.name()),
-            flag("node-ip", addresses),
+            flag("node-ip", ips.join(",")),
         ];
+        if let Some(plane) = plane {
+            let name = format!("system:node:{}", node.name());
+            let user = plane.user(&name, Some("system:nodes"))?;
+            args.push(flag("kubeconfig", user.kubeconfig()));
+        }
         let kubelet = Program::new(dir, "kubelet", KUBERNETES.program("kubelet"), args);
+        let proxy = plane.map(|plane| Proxy::new(dir, node.name(), plane));
         Ok(Self {
             kubelet,
-            proxy,
+            proxy: proxy.transpose()?,
             containerd,
             machine,
             calls: AtomicU32::new(0),
-            proxy_user,
-            files,
+            _files: files,
         })
+    }
+
+    /// The Pods of a kubelet that is alone, as it knows them. Others ask the API server.
+    pub fn pods(&self) -> Result<Vec<Value>> {
+        let answer = http_get(&self.machine, TOLD, "/pods")?;
+        let mut list: Value = serde_json::from_str(&answer.body)
+            .with_context(|| format!("read the kubelet's Pods: {}", answer.body))?;
+        let items = list["items"].take();
+        Ok(serde_json::from_value(items).unwrap_or_default())
     }
 
     /// Runs a program in the first container of a Pod, as `kubectl exec` does; its `exec` needs no
     /// API server. The Pod is what the API says of it.
-    pub fn exec(&self, pod: &serde_json::Value, line: &[&str]) -> Result<Output> {
+    pub fn exec(&self, pod: &Value, line: &[&str]) -> Result<Output> {
         let name = &pod["metadata"]["name"];
         let id = pod["status"]["containerStatuses"][0]["containerID"].as_str();
         let id = id.with_context(|| format!("Pod {name} has no container yet"))?;
@@ -158,18 +182,16 @@ impl<'a> Worker<'a> {
 
     /// What its programs said, for a test that fails.
     pub fn logs(&self) -> String {
-        let programs = [&self.containerd, &self.proxy, &self.kubelet];
-        programs.map(Program::log).concat()
+        let proxy = self.proxy.as_ref().map(Proxy::log);
+        let [containerd, kubelet] = [&self.containerd, &self.kubelet].map(Program::log);
+        [containerd, proxy.unwrap_or_default(), kubelet].concat()
     }
 
     /// Starts kube-proxy again in this mode. It takes away what it made in another one.
     pub fn use_proxy_mode(&mut self, mode: ProxyMode) -> Result<()> {
-        self.proxy.kill()?;
-        let kubeconfig = self.proxy_user.kubeconfig();
-        let config = config::proxy(self.machine.name(), kubeconfig, mode).to_string();
-        let path = self.files.path().join(PROXY_CONFIG);
-        files::put(&path, config).with_context(|| format!("write {}", path.display()))?;
-        self.proxy.start(&self.machine)
+        let proxy = self.proxy.as_mut();
+        let proxy = proxy.context("a kubelet that is alone has no kube-proxy")?;
+        proxy.use_mode(mode, &self.machine)
     }
 
     /// Lets Pods be of an image.
@@ -196,8 +218,15 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// Writes a file of a worker's.
+fn put(dir: &Path, name: &str, text: String) -> Result<PathBuf> {
+    let path = dir.join(name);
+    files::put(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
 /// The addresses that a node has on the underlay, as the kubelet wants them: IPv4 first.
-fn node_ips(addresses: &[Address]) -> Result<String> {
+fn node_ips(addresses: &[Address]) -> Result<Vec<IpAddr>> {
     let mut ips = Vec::new();
     for Address { dev, cidr } in addresses {
         let ip = cidr
@@ -212,8 +241,7 @@ fn node_ips(addresses: &[Address]) -> Result<String> {
     ensure!(!ips.is_empty(), "it is not plugged in: no {UPLINK}");
     // IPv4 is less than IPv6.
     ips.sort();
-    let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
-    Ok(ips.join(","))
+    Ok(ips)
 }
 
 /// With them, the node would be Ready before a test has said by whom.
@@ -243,7 +271,8 @@ mod tests {
             ("lo", "127.0.0.1/8"),
         ];
         let all = all.map(address);
-        assert_eq!(node_ips(&all).unwrap(), "10.99.0.11,fd99::b");
+        let told: [IpAddr; 2] = ["10.99.0.11", "fd99::b"].map(|ip| ip.parse().unwrap());
+        assert_eq!(node_ips(&all).unwrap(), told);
         let error = node_ips(&all[3..]).unwrap_err();
         assert!(error.to_string().contains("not plugged in"), "{error}");
     }

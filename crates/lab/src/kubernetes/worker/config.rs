@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{IMAGE, ProxyMode, SOCKET};
+use super::{IMAGE, MANIFESTS, ProxyMode, SOCKET, TOLD};
 use crate::cluster::POD_NETWORKS;
 
 /// containerd's. A root without `CAP_SYS_RESOURCE`, as in some virtual machines, can't give
@@ -33,8 +33,9 @@ state = "/run/containerd"
     )
 }
 
-/// The kubelet's. It evicts nobody: the disk and the memory are the machine's, and others fill them.
-pub(super) fn kubelet(authority: &Path, cgroup: &str) -> Value {
+/// The kubelet's, of a cluster whose authority this is, or of none. It evicts nobody: the disk and the
+/// memory are the machine's, and others fill them.
+pub(super) fn kubelet(authority: Option<&Path>, cgroup: &str) -> Value {
     let never = [
         "memory.available",
         "nodefs.available",
@@ -44,15 +45,9 @@ pub(super) fn kubelet(authority: &Path, cgroup: &str) -> Value {
     ];
     let never = never.map(|signal| (signal.to_owned(), json!("0%")));
     let never: serde_json::Map<_, _> = never.into_iter().collect();
-    json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "authentication": {
-            "anonymous": { "enabled": false },
-            "webhook": { "enabled": true },
-            "x509": { "clientCAFile": authority },
-        },
-        "authorization": { "mode": "Webhook" },
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{cgroup}"),
@@ -68,6 +63,38 @@ pub(super) fn kubelet(authority: &Path, cgroup: &str) -> Value {
         "evictionHard": never,
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "5s",
+    });
+    let more = authority.map_or_else(alone, clustered);
+    for (key, value) in more.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
+    config
+}
+
+/// Who may ask the kubelet of a cluster is known to its API server.
+fn clustered(authority: &Path) -> Value {
+    json!({
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": authority },
+        },
+        "authorization": { "mode": "Webhook" },
+    })
+}
+
+/// One that is alone can ask nobody, so only its own node may ask it.
+fn alone() -> Value {
+    json!({
+        "authentication": {
+            "anonymous": { "enabled": true },
+            "webhook": { "enabled": false },
+        },
+        "authorization": { "mode": "AlwaysAllow" },
+        "address": TOLD.ip(),
+        "readOnlyPort": TOLD.port(),
+        "staticPodPath": MANIFESTS,
+        "fileCheckFrequency": "2s",
     })
 }
 

@@ -101,11 +101,6 @@ impl<'a> Machine<'a> {
         Ok(machine)
     }
 
-    /// What it is called.
-    pub(super) fn name(&self) -> &str {
-        self.node.name()
-    }
-
     /// Where containers are accounted for.
     pub(super) fn cgroup(&self) -> &str {
         &self.cgroup
