@@ -6,6 +6,7 @@
 )]
 
 mod api;
+mod behind_nat;
 mod change;
 mod chart;
 mod crowd;
@@ -14,6 +15,7 @@ mod hooks;
 mod install;
 mod scale;
 mod stage;
+mod static_pod;
 mod stream;
 mod trouble;
 mod waves;

@@ -32,15 +32,21 @@ pub(crate) struct Whole<'a> {
 impl<'a> Whole<'a> {
     /// All but headcni: no node is Ready.
     pub(crate) fn new(grounds: &'a Grounds) -> Self {
-        let address = IpAddr::V4(grounds.server_port.v4);
-        let headscale = Headscale::start(&grounds.server, &tools::HEADSCALE, address).unwrap();
-        let policy = open_policy(TAG, &POD_NETWORKS);
-        headscale.set_policy(&policy).unwrap();
+        let start = |node, plane: &_| Worker::start(node, plane).unwrap();
+        Self::of(grounds, start_headscale(grounds), start)
+    }
+
+    /// The same with a Headscale that is there already, and kubelets as somebody else starts them.
+    pub(crate) fn of(
+        grounds: &'a Grounds,
+        headscale: Headscale<'a>,
+        start: impl Fn(&'a Node, &ControlPlane<'a>) -> Worker<'a>,
+    ) -> Self {
         let mut plane = ControlPlane::start(&grounds.server).unwrap();
         plane.start_scheduler().unwrap();
         let images = [IMAGE, NEXT_IMAGE].map(|name| Image::headcni(name).unwrap());
         let workers = grounds.nodes.iter().map(|node| {
-            let worker = Worker::start(node, &plane).unwrap();
+            let worker = start(node, &plane);
             for image in &images {
                 worker.take(image).unwrap();
             }
@@ -243,13 +249,22 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// Asks a web server from a node.
-pub(crate) fn ask_from(node: &Node, ip: &str, port: u16) -> Result<Answer> {
+/// A Headscale that lets all members talk.
+pub(crate) fn start_headscale(grounds: &Grounds) -> Headscale<'_> {
+    let address = IpAddr::V4(grounds.server_port.v4);
+    let headscale = Headscale::start(&grounds.server, &tools::HEADSCALE, address).unwrap();
+    let policy = open_policy(TAG, &POD_NETWORKS);
+    headscale.set_policy(&policy).unwrap();
+    headscale
+}
+
+/// Asks a web server from a node, or from a pod that is no Pod.
+pub(crate) fn ask_from(place: &impl Netns, ip: &str, port: u16) -> Result<Answer> {
     let line = format!(
         "PATH=$PATH:/usr/sbin; {}",
         question(ip, port).replace("wget", "busybox wget")
     );
-    Answer::parse(&node.run(["sh", "-c", &line])?.stdout)
+    Answer::parse(&place.run(["sh", "-c", &line])?.stdout)
 }
 
 fn question(ip: &str, port: u16) -> String {
