@@ -17,6 +17,7 @@ mod scale;
 mod stage;
 mod static_pod;
 mod stream;
+mod takeover;
 mod trouble;
 mod waves;
 mod whole;
