@@ -22,6 +22,9 @@ pub struct Memory {
     /// Whether packets for this node's pods were ever sent here. From then on pods start whatever
     /// becomes of the mesh.
     pub has_served: bool,
+    /// Our number in the server's list: whoever takes us out of it may have no tailscaled left to ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
     /// Networks that we may have added to what is advertised and approved.
     pub routes: Vec<IpNet>,
     /// How packets got into the mesh, as it was known last. Until it is known again it stays: a

@@ -227,7 +227,7 @@ impl Leaving<'_> {
             }
             return Err("there is no API key to delete it with".to_owned());
         };
-        let routes = self.memory.routes.clone();
+        let memory = self.memory.clone();
         let hostname = self.hostname();
         let work = async {
             let ids: Vec<u64> = if let Some(status) = status {
@@ -235,7 +235,7 @@ impl Leaving<'_> {
                 own.map(|own| own.id).into_iter().collect()
             } else {
                 look(&mut server).await?;
-                former(&server.everybody(&hostname), &routes)
+                former(&server.everybody(&hostname), &memory)
             };
             for id in &ids {
                 server.delete(*id).await?;
@@ -282,11 +282,16 @@ async fn look(server: &mut Server) -> Result<(), String> {
     }
 }
 
-/// Nodes that were this one, by their name, and have its networks.
-fn former(others: &[OtherNode], routes: &[IpNet]) -> Vec<u64> {
-    let has_ours = |other: &&OtherNode| other.routes.iter().any(|route| routes.contains(route));
-    let former = others.iter().filter(|other| other.is_former_self);
-    former.filter(has_ours).map(|other| other.id).collect()
+/// Nodes that were this one, by their number or name, and have its networks. A server takes one that has
+/// just ended to be online for a while.
+fn former(others: &[OtherNode], memory: &Memory) -> Vec<u64> {
+    let was_this = |other: &&OtherNode| other.is_former_self || memory.id == Some(other.id);
+    let has_ours = |other: &&OtherNode| {
+        let mut routes = other.routes.iter();
+        routes.any(|route| memory.routes.contains(route))
+    };
+    let former = others.iter().filter(was_this).filter(has_ours);
+    former.map(|other| other.id).collect()
 }
 
 /// What the host's tailscaled has to be told to be as it was.
@@ -353,8 +358,17 @@ mod tests {
             other(1, true, &["10.244.1.0/24"]),
             other(2, false, &["10.244.1.0/24"]),
             other(3, true, &["192.168.77.0/24"]),
+            other(4, false, &["192.168.77.0/24"]),
         ];
-        assert_eq!(former(&others, &nets(&["10.244.1.0/24"])), [1]);
+        let known = |id: Option<u64>| Memory {
+            id,
+            routes: nets(&["10.244.1.0/24"]),
+            ..Memory::default()
+        };
+        assert_eq!(former(&others, &known(None)), [1]);
+        assert_eq!(former(&others, &known(Some(2))), [1, 2]);
+        // Another server may have numbered its nodes in the same way.
+        assert_eq!(former(&others, &known(Some(4))), [1]);
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn change_networks(whole: &Whole<'_>, node: &str) {
         let said = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
         said.contains("10.244.77.0/24").then_some(())
     })
-    .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
+    .unwrap_or_else(|error| panic!("{error:#}: {:#}\n{}", whole.get(&path), whole.told()));
 }
 
 /// As after `kubectl delete node`, and a repair.

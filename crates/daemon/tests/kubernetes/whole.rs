@@ -98,6 +98,7 @@ impl<'a> Whole<'a> {
             format!("config.network.serviceCIDR={service}"),
             format!("config.headscale.url={}", self.headscale.url()),
             "headscale.existingSecret=headcni".to_owned(),
+            "config.logging.level=debug".to_owned(),
             "headscale.caConfigMap=mesh-ca".to_owned(),
         ];
         let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
@@ -231,7 +232,7 @@ impl<'a> Whole<'a> {
             let containers = containers.chain(pod["spec"]["containers"].as_array());
             for container in containers.flatten() {
                 let container = container["name"].as_str().unwrap();
-                let path = format!("{daemons}/{name}/log?container={container}&tailLines=30");
+                let path = format!("{daemons}/{name}/log?container={container}&tailLines=60");
                 let log = self.plane.admin().ask("GET", &path);
                 let log = log.map_or_else(|error| format!("{error:#}"), |log| log.body);
                 let _ = writeln!(said, "{container}:\n{log}");

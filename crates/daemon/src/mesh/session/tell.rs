@@ -102,6 +102,9 @@ impl Session {
         }
         let outcome = self.kept.change(|memory| {
             memory.has_served |= is_first;
+            if let ServerView::Listed { own: Some(own), .. } = &seen.server {
+                memory.id = Some(own.id);
+            }
             let outside = wanted.routes.iter().filter(|route| !local.contains(route));
             memory.outside = outside.copied().collect();
             memory.routes.retain(|route| !is_over(route, wanted, seen));
