@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -62,6 +63,9 @@ touch "$dir/ready"
 sleep infinity &
 wait
 "#;
+
+/// How long a container may take to end once it was killed.
+const GONE: Duration = Duration::from_secs(10);
 
 /// A place to run programs in.
 #[derive(Debug)]
@@ -139,23 +143,27 @@ impl Drop for Machine<'_> {
     }
 }
 
-/// The kernel does not take them away with the last process in them.
+/// The kernel does not take them away with the last process in them, and lets nobody do so before: containers
+/// end a little later than the process that they end with. Should one hang, its cgroups stay, without harm.
 fn remove_cgroups(name: &str) {
     let mounted = Path::new("/sys/fs/cgroup");
     let hierarchies = fs::read_dir(mounted).into_iter().flatten().flatten();
     let hierarchies = hierarchies.map(|entry| entry.path().join(name));
     for dir in hierarchies.chain([mounted.join(name)]) {
-        remove_cgroup(&dir);
+        let _ = eventually(GONE, "a cgroup is empty", || {
+            remove_cgroup(&dir);
+            (!dir.exists()).then_some(())
+        });
     }
 }
 
-/// Those within first. What does not go has somebody in it who has not quite ended: it is empty, and
-/// nobody will use its name again.
+/// Those within first.
 fn remove_cgroup(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_cgroup(&entry.path());
         }
     }
+    // Whether it is gone is what the caller looks at.
     let _ = fs::remove_dir(dir);
 }
