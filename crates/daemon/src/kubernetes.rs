@@ -18,6 +18,7 @@ mod told;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub use keep::{Ends, keep};
 
 use crate::config::Kubernetes;
 use crate::node_name::NodeName;
+
+/// For an answer to what is asked now and then. Watches and lists have more time.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// What the API said last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use super::node::Node;
 use super::nodes::Nodes;
 use super::reach::{Reach, Watched};
 use super::teller::Teller;
-use super::{Known, client, memory, selection};
+use super::{ANSWER, Known, client, memory, selection};
 use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::config::Config;
@@ -34,9 +34,6 @@ use crate::settings::Settings;
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How often it is looked whether this node's object says what it should.
 const TELL: Duration = Duration::from_secs(2);
-/// For all that is told at a time.
-const LIMIT: Duration = Duration::from_secs(5);
-
 /// What this needs of the rest of the daemon.
 pub struct Ends {
     /// What to go by, and where others find what the API says.
@@ -142,9 +139,7 @@ impl Ends {
                     }
                     let settings = self.settings.borrow().clone();
                     let all = self.reports.conditions.snapshot();
-                    if timeout(LIMIT, teller.tell(&settings, &all)).await.is_err() {
-                        tracing::debug!("the Kubernetes API takes too long to be told");
-                    }
+                    teller.tell(&settings, &all).await;
                 }
             }
         }
@@ -218,6 +213,6 @@ async fn other(changes: &mut Receiver<Settings>, config: &Config) {
 
 /// Whether the API answers: a watch that goes on after it was away has nothing to tell for minutes.
 async fn is_there(client: &Client) -> bool {
-    let answer = timeout(LIMIT, client.apiserver_version()).await;
+    let answer = timeout(ANSWER, client.apiserver_version()).await;
     matches!(answer, Ok(Ok(_) | Err(kube::Error::Api(_))))
 }

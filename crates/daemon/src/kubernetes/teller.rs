@@ -8,7 +8,9 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event as ApiEvent, EventType, Recorder, Reporter};
 use kube::runtime::watcher::Event;
+use tokio::time::timeout;
 
+use super::ANSWER;
 use super::node::Node;
 use super::own::Own;
 use super::tell::Words;
@@ -27,6 +29,8 @@ pub(super) struct Teller {
     recorder: Recorder,
     own: Own,
     told: Told,
+    /// Why the object could not be told last.
+    trouble: Option<String>,
 }
 
 impl Teller {
@@ -40,6 +44,7 @@ impl Teller {
             recorder: Recorder::new(client.clone(), reporter),
             own: Own::new(node.clone()),
             told: Told::default(),
+            trouble: None,
         }
     }
 
@@ -51,21 +56,35 @@ impl Teller {
     /// Tells what is new. What could not be told is told the next time.
     pub(super) async fn tell(&mut self, settings: &Settings, conditions: &[(Condition, State)]) {
         let words = Words::new(settings, conditions);
-        if let Err(error) = self.say(&words).await {
-            tracing::debug!(error = with_causes(&error), "the Node object is not told");
-        }
+        let said = timeout(ANSWER, self.say(&words)).await;
+        self.note(match said {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(with_causes(&error)),
+            Err(_) => Some(format!("no answer within {ANSWER:?}")),
+        });
         for news in self.told.news(conditions, SystemTime::now()) {
-            match self.announce(&news).await {
-                Ok(()) => {}
+            match timeout(ANSWER, self.announce(&news)).await {
+                Ok(Ok(())) => {}
                 // It would be refused again.
-                Err(kube::Error::Api(error)) => tracing::debug!(%error, "an Event is refused"),
-                Err(error) => {
+                Ok(Err(kube::Error::Api(error))) => tracing::debug!(%error, "an Event is refused"),
+                Ok(Err(error)) => {
                     tracing::debug!(error = with_causes(&error), "an Event is not told");
                     return;
                 }
+                Err(_) => return,
             }
             self.told.note(&news);
         }
+    }
+
+    /// Logs what is new of it: it is tried again and again.
+    fn note(&mut self, trouble: Option<String>) {
+        if let Some(reason) = &trouble
+            && self.trouble != trouble
+        {
+            tracing::warn!(reason, "the Node object is not told how this node is");
+        }
+        self.trouble = trouble;
     }
 
     /// Says what the object does not say: whoever made it anew, or changed it, did not mean us.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use lab::{Grounds, JOINED, Netns, Site, eventually_and_gently};
+use lab::{Grounds, Netns, Site, eventually_and_gently};
 use serde_json::{Value, json};
 
 use crate::stream::Stream;
@@ -129,7 +129,7 @@ fn change_networks(whole: &Whole<'_>, node: &str) {
     })
     .unwrap();
     whole.await_node(node);
-    eventually_and_gently(JOINED, "the Node says its new networks", || {
+    eventually_and_gently(SOON, "the Node says its new networks", || {
         let now = whole.get(&path);
         let said = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
         said.contains("10.244.77.0/24").then_some(())

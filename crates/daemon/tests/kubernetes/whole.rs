@@ -98,7 +98,6 @@ impl<'a> Whole<'a> {
             format!("config.network.serviceCIDR={service}"),
             format!("config.headscale.url={}", self.headscale.url()),
             "headscale.existingSecret=headcni".to_owned(),
-            "config.logging.level=debug".to_owned(),
             "headscale.caConfigMap=mesh-ca".to_owned(),
         ];
         let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
