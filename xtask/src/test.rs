@@ -41,8 +41,8 @@ pub(crate) fn end_to_end() -> Result<()> {
     chart::run(&[])?;
     lay_out_image()?;
     let mut tests = test_these([END_TO_END].into_iter());
-    // Each has a cluster, and one is enough for two cores.
-    run(tests.args(["--", "--test-threads=1"]))?;
+    // Each has a cluster, and one is enough for two cores. Some have measured something.
+    run(tests.args(["--", "--test-threads=1", "--show-output"]))?;
     say(start, "e2e: all passed");
     Ok(())
 }
