@@ -61,22 +61,22 @@ fn speak() {
                 level: Level::Fatal,
                 format: Format::Text,
             });
-            tracing::error!("not shown");
+            tracing::error!(target: OURS, "not shown");
             logging::fatal("the end");
         }
         Ok("panic") => {
-            (0..500).for_each(|number| tracing::info!(number, "before"));
+            (0..500).for_each(|number| tracing::info!(target: OURS, number, "before"));
             // Nobody waits for it, as for a task whose handle is dropped.
             drop(thread::spawn(|| panic!("two\nlines")));
             thread::sleep(Duration::from_mins(1));
-            tracing::info!("after");
+            tracing::info!(target: OURS, "after");
         }
         Ok("twice") => {
             let error = logging::init(logging).unwrap_err();
-            tracing::error!(%error, "again");
+            tracing::error!(target: OURS, %error, "again");
         }
         Ok("many") => {
-            (0..500).for_each(|number| tracing::info!(number, "one of many"));
+            (0..500).for_each(|number| tracing::info!(target: OURS, number, "one of many"));
             drop(log);
             process::abort();
         }
