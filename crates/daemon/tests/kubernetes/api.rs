@@ -2,9 +2,8 @@
 
 use lab::kubernetes::ControlPlane;
 use lab::{Cluster, Grounds, JOINED, Join, Node, Site, TAG, Tailscaled, eventually};
-use serde_json::Value;
 
-use crate::stage::{account, await_all_to_all, configure, node, post_node};
+use crate::stage::{account, await_all_to_all, configure, post_node, says_what_it_has};
 
 /// Of the cluster's networks, but no Node's.
 const STOLEN: &str = "10.244.99.0/24";
@@ -63,29 +62,6 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
     member
         .await_condition("KubernetesReachable", true, JOINED)
         .unwrap();
-}
-
-/// The Node has the daemon's words.
-pub(crate) fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
-    eventually(JOINED, "the Node says that all is well", || {
-        let node = node(plane, name);
-        let annotations = &node["metadata"]["annotations"];
-        let conditions = node["status"]["conditions"].as_array()?.iter();
-        let mut networks = conditions.filter(|one| one["type"] == "NetworkUnavailable");
-        let is_available = networks.next()?["status"] == "False";
-        let cidrs: Vec<&str> = node["spec"]["podCIDRs"]
-            .as_array()?
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        let has_ips = annotations["headcni.io/tailnet-ips"]
-            .as_str()?
-            .starts_with("100.");
-        let is_ready = annotations["headcni.io/mesh"] == "Ready";
-        let has_networks = annotations["headcni.io/pod-cidrs"] == cidrs.join(",");
-        (is_available && has_ips && is_ready && has_networks).then_some(())
-    })
-    .unwrap_or_else(|error| panic!("{error:#}: {:#}", node(plane, name)));
 }
 
 /// What has failed for a while is an Event: the lab's API key is good for a day.

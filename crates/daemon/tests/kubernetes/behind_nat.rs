@@ -6,7 +6,7 @@ use lab::kubernetes::Worker;
 use lab::{Grounds, Headscale, JOINED, Join, Node, Site, TAG, Tailscaled, eventually, http_get};
 use serde_json::{Value, json};
 
-use crate::whole::{Whole, ask_from, ips, name, pod, start_headscale, web};
+use crate::whole::{Whole, ask_from, ips, name, pod, start_headscale, web_on};
 
 const BEHIND: &str = "node-2";
 
@@ -90,8 +90,7 @@ fn addresses_are_apart(whole: &Whole<'_>) {
 /// A web server on each node, and one in the network of the node behind NAT.
 fn deploy(whole: &Whole<'_>) -> Vec<Value> {
     for node in &whole.grounds.nodes {
-        let mut spec = web();
-        spec["nodeName"] = json!(node.name());
+        let mut spec = web_on(node.name());
         let serve = spec["containers"][0]["command"][2].as_str().unwrap();
         spec["containers"][0]["command"][2] = json!(format!("echo on {}\n{serve}", node.name()));
         whole.apply(&pod(&format!("web-{}", node.name()), "web", &spec));
@@ -128,16 +127,9 @@ fn the_api_server_reaches_kubelets(whole: &Whole<'_>, pods: &[Value]) {
 
 /// So do the API server's webhooks.
 fn pods_reach_pods(whole: &Whole<'_>, pods: &[Value]) {
+    whole.await_all_to_all(pods);
     for to in pods {
         for ip in ips(to) {
-            for from in pods {
-                let own = ips(from);
-                let what = format!("{} reaches {} at {ip}", name(from), name(to));
-                let ask = || whole.ask(from, &ip, 8080);
-                whole.await_answer(&what, ask, |answer| {
-                    own.contains(&answer.seen.to_string()) && answer.by == name(to)
-                });
-            }
             let what = format!("the control plane reaches {} at {ip}", name(to));
             let ask = || ask_from(&whole.grounds.server, &ip, 8080);
             whole.await_answer(&what, ask, |answer| answer.by == name(to));

@@ -7,7 +7,7 @@ use lab::{Grounds, Netns, Site, eventually_and_gently};
 use serde_json::{Value, json};
 
 use crate::stream::Stream;
-use crate::whole::{SOON, Whole, ips, pod, web};
+use crate::whole::{SOON, Whole, ips, pod, web_on};
 
 /// How long the API server is away.
 const A_MINUTE: Duration = Duration::from_mins(1);
@@ -30,8 +30,7 @@ fn connections_outlive_upgrades_and_changed_networks() {
     all_flow(&whole, &streams, "the API server was away");
 
     change_networks(&whole, "node-2");
-    let mut spec = web();
-    spec["nodeName"] = json!("node-2");
+    let spec = web_on("node-2");
     whole.apply(&pod("after-change", "changed", &spec));
     let [new] = &whole.await_pods("changed", 1)[..] else {
         panic!("one Pod")
@@ -43,8 +42,7 @@ fn connections_outlive_upgrades_and_changed_networks() {
 
     pods.retain(|pod| pod["spec"]["nodeName"] != "node-3");
     remove_and_add(&mut whole, 2);
-    let mut spec = web();
-    spec["nodeName"] = json!("node-3");
+    let spec = web_on("node-3");
     whole.apply(&pod("after-return", "returned", &spec));
     pods.extend(whole.await_pods("returned", 1));
     whole.await_all_to_all(&pods);
@@ -65,8 +63,7 @@ fn all_flow(whole: &Whole<'_>, streams: &[Stream], after: &str) {
 
 fn one_pod_each(whole: &Whole<'_>, app: &str) -> Vec<Value> {
     for node in &whole.grounds.nodes {
-        let mut spec = web();
-        spec["nodeName"] = json!(node.name());
+        let spec = web_on(node.name());
         whole.apply(&pod(&format!("{app}-{}", node.name()), app, &spec));
     }
     whole.await_pods(app, whole.grounds.nodes.len())

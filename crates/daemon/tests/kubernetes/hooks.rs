@@ -3,7 +3,7 @@
 use lab::{Grounds, Netns, Site, eventually};
 use serde_json::{Value, json};
 
-use crate::whole::{SOON, Whole, pod, web};
+use crate::whole::{SOON, Whole, pod, web_on};
 
 const DAEMON_SETS: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets";
 
@@ -63,8 +63,7 @@ fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
 
 /// Whatever can be scheduled elsewhere goes there: to a node that is lost, if it tolerates that.
 fn fill(whole: &Whole<'_>, node: &str) {
-    let mut spec = web();
-    spec["nodeName"] = json!(node);
+    let mut spec = web_on(node);
     spec["containers"][0]["resources"] = json!({ "requests": { "cpu": "1", "memory": "2Gi" } });
     whole.apply(&pod("filler", "filler", &spec));
     whole.await_pods("filler", 1);

@@ -7,7 +7,7 @@ use lab::kubernetes::ProxyMode;
 use lab::{Grounds, Netns, Site, eventually_and_gently};
 use serde_json::{Value, json};
 
-use crate::whole::{Whole, ask_from, ips, name, pod, service, web};
+use crate::whole::{Whole, ask_from, ips, name, pod, service, web, web_on};
 
 /// A server that is not there is given up after some time. So long, nothing must have happened.
 const A_WHILE: Duration = Duration::from_secs(15);
@@ -120,8 +120,7 @@ fn expose(whole: &Whole<'_>) {
         "type": "NodePort", "externalTrafficPolicy": "Local", "ports": ports(30082),
     });
     whole.apply(&service("single", "single", &more));
-    let mut spec = web();
-    spec["nodeName"] = json!("node-1");
+    let mut spec = web_on("node-1");
     spec["containers"][0]["ports"] = json!([{ "containerPort": 8080, "hostPort": 8088 }]);
     let mut single = pod("single", "single", &spec);
     single["metadata"]["annotations"] = json!({ "kubernetes.io/ingress-bandwidth": "100M" });

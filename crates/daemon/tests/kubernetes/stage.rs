@@ -75,6 +75,29 @@ pub(crate) fn node(plane: &ControlPlane<'_>, name: &str) -> Value {
     plane.admin().get(&path).unwrap()
 }
 
+/// The Node has the daemon's words.
+pub(crate) fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
+    eventually(JOINED, "the Node says that all is well", || {
+        let node = node(plane, name);
+        let annotations = &node["metadata"]["annotations"];
+        let conditions = node["status"]["conditions"].as_array()?.iter();
+        let mut networks = conditions.filter(|one| one["type"] == "NetworkUnavailable");
+        let is_available = networks.next()?["status"] == "False";
+        let cidrs: Vec<&str> = node["spec"]["podCIDRs"]
+            .as_array()?
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let has_ips = annotations["headcni.io/tailnet-ips"]
+            .as_str()?
+            .starts_with("100.");
+        let is_ready = annotations["headcni.io/mesh"] == "Ready";
+        let has_networks = annotations["headcni.io/pod-cidrs"] == cidrs.join(",");
+        (is_available && has_ips && is_ready && has_networks).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error:#}: {:#}", node(plane, name)));
+}
+
 /// Every pod reaches every other under its own address.
 pub(crate) fn await_all_to_all(pods: &[Attached<'_>]) {
     for to in pods {

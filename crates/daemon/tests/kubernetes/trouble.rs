@@ -7,8 +7,7 @@ use lab::kubernetes::{ControlPlane, PORT};
 use lab::{Cluster, Grounds, JOINED, Member, Site, eventually};
 use serde_json::json;
 
-use crate::api::says_what_it_has;
-use crate::stage::{account, configure};
+use crate::stage::{account, configure, says_what_it_has};
 
 const NODE: &str = "/api/v1/nodes/node-1";
 /// Longer than a daemon takes to look at its Node's words several times.

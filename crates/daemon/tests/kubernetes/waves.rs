@@ -8,7 +8,7 @@ use lab::kubernetes::IMAGE;
 use lab::{Grounds, Netns, Node, Site, eventually_and_gently};
 use serde_json::{Value, json};
 
-use crate::whole::{Whole, ask_from, ips, name, pod, web};
+use crate::whole::{Whole, ask_from, ips, name, pod, web_on};
 
 /// On each node.
 const PODS: usize = 200;
@@ -28,8 +28,7 @@ fn waves_of_pods_leave_nothing() {
     whole.await_nodes();
     // Those that stay.
     for node in &grounds.nodes {
-        let mut spec = web();
-        spec["nodeName"] = json!(node.name());
+        let spec = web_on(node.name());
         whole.apply(&pod(&format!("stays-{}", node.name()), "stays", &spec));
     }
     let stays = whole.await_pods("stays", 2);

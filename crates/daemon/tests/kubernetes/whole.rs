@@ -316,6 +316,13 @@ exec httpd -f -p 8080 -h /www"#;
     })
 }
 
+/// The same on this node.
+pub(crate) fn web_on(node: &str) -> Value {
+    let mut spec = web();
+    spec["nodeName"] = json!(node);
+    spec
+}
+
 pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "v1",
