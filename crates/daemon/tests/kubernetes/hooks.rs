@@ -1,6 +1,6 @@
 //! Helm's hooks where a node is lost: what can be done is done, and the rest is told and made up for.
 
-use lab::{Grounds, Netns, Site, eventually};
+use lab::{Grounds, Site, eventually};
 use serde_json::{Value, json};
 
 use crate::whole::{SOON, Whole, pod, web_on};
@@ -38,7 +38,7 @@ fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
         "{failed}\n{}",
         whole.told()
     );
-    has_no_words(&whole, "node-1");
+    whole.check_is_clean(&grounds.nodes[0]);
     let again = ["install", "headcni", "charts/headcni"];
     let refused = whole.helm.run(&again).unwrap_err().to_string();
     assert!(refused.contains("an earlier uninstallation is still at work"));
@@ -49,15 +49,8 @@ fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
         (set["status"]["numberReady"] == 2).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
-    has_no_words(&whole, "node-2");
     for node in &grounds.nodes {
-        let files = "ls -d /opt/cni/bin/headcni* /etc/cni/net.d/*headcni* /var/lib/headcni 2>&1";
-        let found = node.run(["sh", "-c", &format!("{files} || true")]).unwrap();
-        let lines = found.stdout.lines();
-        let there: Vec<_> = lines
-            .filter(|line| !line.contains("No such file"))
-            .collect();
-        assert!(there.is_empty(), "{}: {there:?}", node.name());
+        whole.check_is_clean(node);
     }
 }
 
@@ -82,12 +75,4 @@ fn bad_configuration_is_told(whole: &Whole<'_>) {
     assert!(!output.status.success());
     let said = format!("{}{}", output.stdout, output.stderr);
     assert!(said.contains("not a network of the form"), "{said}");
-}
-
-fn has_no_words(whole: &Whole<'_>, name: &str) {
-    let node = whole.get(&format!("/api/v1/nodes/{name}"));
-    let annotations = node["metadata"]["annotations"].to_string();
-    assert!(!annotations.contains("headcni.io/"), "{annotations}");
-    let conditions = node["status"]["conditions"].to_string();
-    assert!(!conditions.contains("NetworkUnavailable"), "{conditions}");
 }

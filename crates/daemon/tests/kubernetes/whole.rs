@@ -220,6 +220,19 @@ impl<'a> Whole<'a> {
         found.unwrap_or_else(|error| panic!("{error:#}: {last}\n{}", self.told()))
     }
 
+    /// headcni was uninstalled: neither files of it are on a node, nor words on its object.
+    pub(crate) fn check_is_clean(&self, node: &Node) {
+        let files = "ls -d /opt/cni/bin/headcni* /etc/cni/net.d/*headcni* /var/lib/headcni \
+                     /var/lib/cni/headcni /run/headcni 2>/dev/null || true";
+        let found = node.run(["sh", "-c", files]).unwrap().stdout;
+        assert_eq!(found, "", "{}: files", node.name());
+        let object = self.get(&format!("/api/v1/nodes/{}", node.name()));
+        let annotations = object["metadata"]["annotations"].to_string();
+        assert!(!annotations.contains("headcni.io/"), "{annotations}");
+        let conditions = object["status"]["conditions"].to_string();
+        assert!(!conditions.contains("NetworkUnavailable"), "{conditions}");
+    }
+
     /// What a person would look at if something is wrong.
     pub(crate) fn told(&self) -> String {
         let mut said = String::new();
