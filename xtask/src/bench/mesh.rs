@@ -1,11 +1,12 @@
 //! What the mesh carries: from pod to pod, against node to node by the same tailscaled, and against
 //! node to node with no mesh at all. And how soon a node that knows nothing serves its pods.
 //!
-//! The three are measured one right after the other, in a changing order, and compared with each
-//! other before anything else is: a busy moment of the machine hits all or spoils one comparison of
-//! many. Two nodes on one switch; whatever is sent stays in namespaces.
+//! Pods and nodes take turns, many short ones, so that a busy moment of the machine hits both, and
+//! what they have of each other is said with how exactly it is known. Two nodes on one switch; whatever
+//! is sent stays in namespaces.
 
 mod joining;
+mod ratio;
 mod report;
 mod tuning;
 mod way;
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Load, Site};
+use lab::{Cluster, Grounds, Latency, Load, Site};
 
 use super::native::machine;
 use super::turns::order;
@@ -26,8 +27,10 @@ const SPELL: Duration = Duration::from_secs(1);
 const PINGS: u32 = 100;
 /// How often a node joins.
 const JOINS: usize = 5;
-/// One round takes about half a minute, where a call of a plugin takes milliseconds.
+/// One round takes about a minute, where a call of a plugin takes milliseconds.
 const CALLS_PER_ROUND: usize = 20;
+/// How often pods and nodes take turns in a round. Single turns differ by a quarter on two cores.
+const TURNS: usize = 5;
 
 const STREAMS: [u8; 2] = [1, 4];
 
@@ -49,19 +52,64 @@ impl Family {
     }
 }
 
-/// What is measured of a way in one round, and what came of it in all rounds.
+/// How long packets took by a way, round by round.
 #[derive(Debug)]
-struct Series<T> {
+struct Latencies {
     way: Way,
     family: Family,
-    rounds: Vec<T>,
+    rounds: Vec<Latency>,
 }
 
 /// What was sent over a number of connections.
 #[derive(Debug)]
 struct Rates {
     streams: u8,
-    series: Series<Sent>,
+    family: Family,
+    underlay: Vec<Sent>,
+    /// As many as of pods: those at the same place were measured together.
+    nodes: Vec<Sent>,
+    pods: Vec<Sent>,
+}
+
+impl Rates {
+    fn none(streams: u8, family: Family) -> Self {
+        Self {
+            streams,
+            family,
+            underlay: Vec::new(),
+            nodes: Vec::new(),
+            pods: Vec::new(),
+        }
+    }
+
+    fn measure_round(&mut self, stage: &Stage<'_>) -> Result<()> {
+        self.measure(stage, Way::Underlay)?;
+        for turn in 0..TURNS {
+            // Neither is always the first of a pair.
+            let pair = if turn % 2 == 0 {
+                [Way::Nodes, Way::Pods]
+            } else {
+                [Way::Pods, Way::Nodes]
+            };
+            for way in pair {
+                self.measure(stage, way)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, stage: &Stage<'_>, way: Way) -> Result<()> {
+        let load = Load::Tcp {
+            streams: self.streams,
+        };
+        let sent = stage.throughput(way, self.family, load, SPELL)?;
+        match way {
+            Way::Underlay => self.underlay.push(sent),
+            Way::Nodes => self.nodes.push(sent),
+            Way::Pods => self.pods.push(sent),
+        }
+        Ok(())
+    }
 }
 
 #[expect(
@@ -76,21 +124,19 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     let stage = Stage::new(&cluster)?;
     stage.await_direct(&cluster)?;
 
-    let (mut rates, mut latencies) = (nothing_sent(), nothing());
+    let (mut rates, mut latencies) = (no_rates(), no_latencies());
     for round in 0..rounds {
-        for compared in rates.chunks_mut(Way::ALL.len()) {
-            for nth in order(round, compared.len()) {
-                let Rates { streams, series } = &mut compared[nth];
-                let load = Load::Tcp { streams: *streams };
-                let sent = stage.throughput(series.way, series.family, load, SPELL)?;
-                series.rounds.push(sent);
-            }
+        for rates in &mut rates {
+            rates.measure_round(&stage)?;
         }
         for compared in latencies.chunks_mut(Way::ALL.len()) {
             for nth in order(round, compared.len()) {
-                let series = &mut compared[nth];
-                let latency = stage.latency(series.way, series.family, PINGS)?;
-                series.rounds.push(latency);
+                let Latencies {
+                    way,
+                    family,
+                    rounds,
+                } = &mut compared[nth];
+                rounds.push(stage.latency(*way, *family, PINGS)?);
             }
         }
     }
@@ -100,7 +146,7 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
 
     println!("## The mesh\n");
     println!(
-        "{}, {rounds} rounds of {} s and {PINGS} pings each.\n",
+        "{}, {rounds} rounds of {TURNS} turns of {} s, and {PINGS} pings each.\n",
         machine()?,
         SPELL.as_secs()
     );
@@ -113,22 +159,17 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     Ok(())
 }
 
-fn nothing_sent() -> Vec<Rates> {
-    let mut all = Vec::new();
-    for streams in STREAMS {
-        for series in nothing() {
-            all.push(Rates { streams, series });
-        }
-    }
-    all
+fn no_rates() -> Vec<Rates> {
+    let of_all_families = |streams| Family::ALL.map(|family| Rates::none(streams, family));
+    STREAMS.into_iter().flat_map(of_all_families).collect()
 }
 
 /// Those that are compared with each other stand together.
-fn nothing<T>() -> Vec<Series<T>> {
+fn no_latencies() -> Vec<Latencies> {
     let families = Family::ALL.into_iter();
     let pairs = families.flat_map(|family| Way::ALL.map(|way| (family, way)));
     pairs
-        .map(|(family, way)| Series {
+        .map(|(family, way)| Latencies {
             way,
             family,
             rounds: Vec::new(),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use lab::Latency;
 
-use super::way::{Sent, Way};
-use super::{Family, Rates, STREAMS, Series};
+use super::ratio::{Ratio, mean};
+use super::way::Sent;
+use super::{Latencies, Rates};
 use crate::bench::table::{millis, percentile};
 
 /// How much of what nodes have between them pods must have.
@@ -16,25 +17,25 @@ const LONGEST_JOIN: Duration = Duration::from_secs(10);
 pub(super) fn rates(all: &[Rates]) -> String {
     let mut lines = vec![
         "\
-TCP, the median of all rounds; ratios are those of one round, and of them the median.
+TCP, means of all turns; a ratio has its standard error with it.
 
 | connections | family | no mesh | nodes | pods | pods / nodes | pods / no mesh |
 |--:|---|--:|--:|--:|--:|--:|"
             .to_owned(),
     ];
-    for streams in STREAMS {
-        for family in Family::ALL {
-            let [plain, nodes, pods] = Way::ALL.map(|way| speeds(all, streams, family, way));
-            lines.push(format!(
-                "| {streams} | {} | {} | {} | {} | {:.2} | {:.2} |",
-                family.name(),
-                megabits(&plain),
-                megabits(&nodes),
-                megabits(&pods),
-                ratio(&pods, &nodes),
-                ratio(&pods, &plain)
-            ));
-        }
+    for rates in all {
+        let plain = speeds(&rates.underlay);
+        let pods = speeds(&rates.pods);
+        lines.push(format!(
+            "| {} | {} | {} | {} | {} | {} | {:.2} |",
+            rates.streams,
+            rates.family.name(),
+            megabits(&plain),
+            megabits(&speeds(&rates.nodes)),
+            megabits(&pods),
+            by_pods(rates),
+            mean(&pods) / mean(&plain)
+        ));
     }
     lines.join("\n")
 }
@@ -44,34 +45,31 @@ pub(super) fn costs(all: &[Rates]) -> String {
     let mut lines = vec![
         "\
 Processor time of both tailscaleds for a gigabyte, with most of what the kernel does to take packets to
-pods: the median of all rounds.
+pods: means of all turns.
 
 | connections | family | nodes | pods | nodes / pods |
 |--:|---|--:|--:|--:|"
             .to_owned(),
     ];
-    for streams in STREAMS {
-        for family in Family::ALL {
-            let [nodes, pods] = [Way::Nodes, Way::Pods].map(|way| {
-                let sent = find(all, streams, family, way).iter();
-                sent.map(|sent| sent.cost).collect::<Vec<f64>>()
-            });
-            lines.push(format!(
-                "| {streams} | {} | {:.2} s | {:.2} s | {:.2} |",
-                family.name(),
-                median(&nodes),
-                median(&pods),
-                ratio(&nodes, &pods)
-            ));
-        }
+    for rates in all {
+        let of = |sent: &[Sent]| sent.iter().map(|sent| sent.cost).collect::<Vec<f64>>();
+        let (nodes, pods) = (of(&rates.nodes), of(&rates.pods));
+        lines.push(format!(
+            "| {} | {} | {:.2} s | {:.2} s | {} |",
+            rates.streams,
+            rates.family.name(),
+            mean(&nodes),
+            mean(&pods),
+            Ratio::of_pairs(&nodes, &pods)
+        ));
     }
     lines.join("\n")
 }
 
 /// How long packets take: of each round's median and 99th percentile, the median.
-pub(super) fn latencies(all: &[Series<Latency>]) -> String {
+pub(super) fn latencies(all: &[Latencies]) -> String {
     let mut lines = vec!["| ping | family | p50 | p99 | lost |\n|---|---|--:|--:|--:|".to_owned()];
-    for Series {
+    for Latencies {
         way,
         family,
         rounds,
@@ -110,18 +108,21 @@ pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
         format!("| {goal} | {measured} | {verdict} |")
     };
     let mut lines = vec!["| goal | measured | |\n|---|--:|---|".to_owned()];
-    for streams in STREAMS {
-        for family in Family::ALL {
-            let [nodes, pods] =
-                [Way::Nodes, Way::Pods].map(|way| speeds(all, streams, family, way));
-            let found = ratio(&pods, &nodes);
-            let goal = format!(
-                "pods / nodes ≥ {LEAST_RATIO}, {}, {streams} at once",
-                family.name()
-            );
-            lines.push(row(&goal, format!("{found:.2}"), found >= LEAST_RATIO));
-        }
+    let ratios: Vec<Ratio> = all.iter().map(by_pods).collect();
+    for (rates, ratio) in all.iter().zip(&ratios) {
+        let goal = format!(
+            "pods / nodes ≥ {LEAST_RATIO}, {}, {} at once",
+            rates.family.name(),
+            rates.streams
+        );
+        lines.push(row(&goal, ratio.to_string(), ratio.value >= LEAST_RATIO));
     }
+    let together = Ratio::mean_of(&ratios);
+    lines.push(row(
+        &format!("pods / nodes ≥ {LEAST_RATIO}, all of these"),
+        together.to_string(),
+        together.value >= LEAST_RATIO,
+    ));
     let join = percentile(joins, 50);
     lines.push(row(
         &format!("a node serves within {} s", LONGEST_JOIN.as_secs()),
@@ -131,69 +132,49 @@ pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
     lines.join("\n")
 }
 
-fn speeds(all: &[Rates], streams: u8, family: Family, way: Way) -> Vec<f64> {
-    let sent = find(all, streams, family, way).iter();
-    sent.map(|sent| sent.bits_per_second).collect()
+/// What pods have of what nodes have.
+fn by_pods(rates: &Rates) -> Ratio {
+    Ratio::of_pairs(&speeds(&rates.pods), &speeds(&rates.nodes))
 }
 
-fn find(all: &[Rates], streams: u8, family: Family, way: Way) -> &[Sent] {
-    let is_it = |rates: &&Rates| {
-        let series = &rates.series;
-        (rates.streams, series.family, series.way) == (streams, family, way)
-    };
-    let found = all.iter().find(is_it);
-    found.map_or(&[], |rates| &rates.series.rounds)
+fn speeds(sent: &[Sent]) -> Vec<f64> {
+    sent.iter().map(|sent| sent.bits_per_second).collect()
 }
 
 pub(super) fn megabits(rates: &[f64]) -> String {
-    format!("{:.0} Mbit/s", median(rates) / 1e6)
-}
-
-/// What the first has of the second: the median of all rounds' own.
-pub(super) fn ratio(of: &[f64], to: &[f64]) -> f64 {
-    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
-    median(&ratios)
-}
-
-/// By nearest rank, as elsewhere: something that was measured.
-fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = sorted.len().div_ceil(2).max(1);
-    sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+    format!("{:.0} Mbit/s", mean(rates) / 1e6)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::way::Way;
+    use super::super::{Family, no_rates};
     use super::*;
 
     fn measured(pods: [f64; 3]) -> Vec<Rates> {
-        let mut all = super::super::nothing_sent();
-        for Rates { series, .. } in &mut all {
-            let speeds = match series.way {
-                Way::Underlay => [1e9, 2e9, 3e9],
-                Way::Nodes => [1e8, 2e8, 3e8],
-                Way::Pods => pods,
-            };
-            let cost = if series.way == Way::Pods { 8.0 } else { 6.0 };
-            series.rounds = speeds
-                .map(|bits_per_second| Sent {
-                    bits_per_second,
-                    cost,
-                })
-                .to_vec();
+        let sent = |speeds: [f64; 3], cost| {
+            let sent = speeds.map(|bits_per_second| Sent {
+                bits_per_second,
+                cost,
+            });
+            sent.to_vec()
+        };
+        let mut all = no_rates();
+        for rates in &mut all {
+            rates.underlay = sent([1e9, 2e9, 3e9], 0.0);
+            rates.nodes = sent([1e8, 2e8, 3e8], 6.0);
+            rates.pods = sent(pods, 8.0);
         }
         all
     }
 
     #[test]
-    fn a_busy_round_does_not_count_against_anybody() {
-        // As fast as nodes in two rounds; in the third one, something else went on.
-        let all = measured([1e8, 2e8, 1e8]);
+    fn ways_stand_side_by_side() {
+        let all = measured([1e8, 2e8, 3e8]);
         let table = rates(&all);
-        let row = "| 1 | IPv4 | 2000 Mbit/s | 200 Mbit/s | 100 Mbit/s | 1.00 | 0.10 |";
+        let row = "| 1 | IPv4 | 2000 Mbit/s | 200 Mbit/s | 200 Mbit/s | 1.00 ± 0.00 | 0.10 |";
         assert!(table.contains(row), "{table}");
-        let row = "| 4 | IPv6 | 6.00 s | 8.00 s | 0.75 |";
+        let row = "| 4 | IPv6 | 6.00 s | 8.00 s | 0.75 ± 0.00 |";
         assert!(costs(&all).ends_with(row), "{}", costs(&all));
         assert_eq!(
             table.lines().filter(|line| line.contains("Mbit")).count(),
@@ -205,11 +186,11 @@ mod tests {
     fn goals_are_met_or_missed() {
         let joins = [3, 9, 60].map(Duration::from_secs);
         let met = goals(&measured([1e8, 2e8, 3e8]), &joins);
-        assert_eq!(met.matches("| met |").count(), 5, "{met}");
+        assert_eq!(met.matches("| met |").count(), 6, "{met}");
         let late = [3, 11, 60].map(Duration::from_secs);
         let missed = goals(&measured([0.9e8, 1.8e8, 2.7e8]), &late);
-        assert_eq!(missed.matches("**missed**").count(), 5, "{missed}");
-        assert_eq!(goals(&[], &[]).matches("**missed**").count(), 5);
+        assert_eq!(missed.matches("**missed**").count(), 6, "{missed}");
+        assert_eq!(goals(&[], &[]).matches("**missed**").count(), 2);
     }
 
     #[test]
@@ -221,7 +202,7 @@ mod tests {
             p99: Duration::from_millis(10 * ms),
             lost: 1,
         };
-        let series = Series {
+        let series = Latencies {
             way: Way::Pods,
             family: Family::Ipv6,
             rounds: vec![latency(3), latency(1), latency(2)],

@@ -4,6 +4,7 @@
 use anyhow::Result;
 use lab::{Load, Member, UPLINK};
 
+use super::ratio::Ratio;
 use super::way::{Stage, Way};
 use super::{Family, SPELL, STREAMS, report};
 
@@ -64,10 +65,10 @@ Pod to pod by IPv4, with UDP GRO forwarding on the nodes' uplinks and without:
     ];
     for Tuning { streams, on, off } in all {
         lines.push(format!(
-            "| {streams} | {} | {} | {:.2} |",
+            "| {streams} | {} | {} | {} |",
             report::megabits(off),
             report::megabits(on),
-            report::ratio(on, off)
+            Ratio::of_pairs(on, off)
         ));
     }
     lines.join("\n")
@@ -81,12 +82,12 @@ mod tests {
     fn both_states_are_shown_side_by_side() {
         let tuning = Tuning {
             streams: 4,
-            on: vec![3e8, 2e8],
+            on: vec![1e8, 2e8],
             off: vec![1e8, 2e8],
         };
         let text = report(&[tuning]);
         assert!(
-            text.ends_with("| 4 | 100 Mbit/s | 200 Mbit/s | 1.00 |"),
+            text.ends_with("| 4 | 150 Mbit/s | 150 Mbit/s | 1.00 ± 0.00 |"),
             "{text}"
         );
     }
