@@ -5,8 +5,11 @@ mod go;
 mod unpack;
 
 use std::fs::{self, File};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -53,6 +56,25 @@ pub(crate) fn ensure_helm() -> Result<PathBuf> {
     Ok(HELM.program("helm"))
 }
 
+/// Builds what is missing, two at a time: while one of them links, or waits for one large package, the
+/// other has a core. What the first of them needs is begun first.
+fn build_missing(start: Instant, modules: &[&GoModule]) -> Result<()> {
+    let next = Mutex::new(modules.iter());
+    let build_rest = || -> Result<()> {
+        loop {
+            let module = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(module) = module else { return Ok(()) };
+            go::build_missing(start, module)?;
+        }
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(build_rest);
+        let mine = build_rest();
+        let others = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        mine.and(others)
+    })
+}
+
 fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {
     let start = Instant::now();
     if is_complete(modules, has_podman)? {
@@ -65,10 +87,7 @@ fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {
     if has_podman {
         unpack::unpack_missing(start, &PODMAN)?;
     }
-    // One after the other: each takes every core, and the later ones find much compiled already.
-    for module in modules {
-        go::build_missing(start, module)?;
-    }
+    build_missing(start, modules)?;
     say(
         start,
         &format!("tools: all there, in {}", cache_dir().display()),
@@ -87,7 +106,19 @@ fn lock(start: Instant) -> Result<File> {
         lock.lock()
             .with_context(|| format!("lock {}", path.display()))?;
     }
+    remove_unfinished(&cache)?;
     Ok(lock)
+}
+
+/// Nothing of use is lost with what killed runs left: Go keeps a cache of what it compiled.
+fn remove_unfinished(cache: &Path) -> Result<()> {
+    for entry in fs::read_dir(cache).with_context(|| format!("list {}", cache.display()))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            remove_dir(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn is_complete(modules: &[&GoModule], has_podman: bool) -> Result<bool> {
@@ -98,16 +129,9 @@ fn is_complete(modules: &[&GoModule], has_podman: bool) -> Result<bool> {
 
 /// Makes an empty directory in the cache, where a step puts together what it renames into place
 /// when it is whole. The caller holds the cache's lock.
-fn fresh_dir(cache: &Path) -> Result<PathBuf> {
-    // Nothing of use is lost with what killed runs left: Go keeps a cache of what it compiled.
-    for entry in fs::read_dir(cache).with_context(|| format!("list {}", cache.display()))? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            remove_dir(&entry.path())?;
-        }
-    }
+fn fresh_dir(cache: &Path, what: &str) -> Result<PathBuf> {
     // Named after this run: a compiler that outlives a killed one must not write into ours.
-    let fresh = cache.join(format!("{UNFINISHED}{}", process::id()));
+    let fresh = cache.join(format!("{UNFINISHED}{}-{what}", process::id()));
     fs::create_dir(&fresh).with_context(|| format!("make {}", fresh.display()))?;
     Ok(fresh)
 }

@@ -28,7 +28,8 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
     let what = format!("{} {}", module.name, module.version);
     say(start, &format!("{what}: building {}", missing.join(" ")));
 
-    let (fresh, bin) = (fresh_dir(&cache_dir())?, module.bin_dir());
+    let fresh = fresh_dir(&cache_dir(), &what.replace(' ', "-"))?;
+    let bin = module.bin_dir();
     fs::create_dir_all(&bin).with_context(|| format!("make {}", bin.display()))?;
 
     let build = || -> Result<()> {

@@ -24,7 +24,7 @@ pub(super) fn unpack_missing(start: Instant, tree: &DebianTree) -> Result<()> {
     let what = format!("{} {}", tree.name, tree.version);
     say(start, &format!("{what}: missing {}", missing.join(" ")));
 
-    let (fresh, dir) = (fresh_dir(&cache_dir())?, tree.dir());
+    let (fresh, dir) = (fresh_dir(&cache_dir(), tree.name)?, tree.dir());
     let (archives, root) = (fresh.join("archives"), fresh.join("root"));
     fs::create_dir(&root).with_context(|| format!("make {}", root.display()))?;
     fetch(start, tree, &archives).with_context(|| {
