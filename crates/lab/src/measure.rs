@@ -46,7 +46,7 @@ pub fn throughput(
     let (place, address) = to;
     let mut command = place.command("iperf3");
     command.args(["--server", "--one-off"]);
-    let _server = Running::spawn(&mut command, b"")?;
+    let server = Running::spawn(&mut command, b"")?;
     eventually(DEADLINE, "iperf3 listens", || {
         let line = ["ss", "-Hltn", "sport = :5201"];
         let listening = place.run(line).ok()?;
@@ -66,6 +66,8 @@ pub fn throughput(
     let text = Running::spawn(&mut command, b"")?
         .wait(time + DEADLINE)?
         .stdout;
+    // Until it has ended, the next one can't listen.
+    server.wait(DEADLINE)?;
     read_throughput(&text).with_context(|| format!("measure the way to {address}"))
 }
 
