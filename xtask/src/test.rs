@@ -41,8 +41,8 @@ pub(crate) fn end_to_end() -> Result<()> {
     chart::run(&[])?;
     lay_out_image()?;
     let mut tests = test_these([END_TO_END].into_iter());
-    // Each has a cluster, and one is enough for two cores. Some have measured something.
-    run(tests.args(["--", "--test-threads=1", "--show-output"]))?;
+    // Each has a cluster, and waits for it most of the time. Some have measured something.
+    run(tests.args(["--", "--test-threads=2", "--show-output"]))?;
     say(start, "e2e: all passed");
     Ok(())
 }

@@ -66,9 +66,11 @@ pub fn throughput(
     let text = Running::spawn(&mut command, b"")?
         .wait(time + DEADLINE)?
         .stdout;
+    let measured =
+        read_throughput(&text).with_context(|| format!("measure the way to {address}"))?;
     // Until it has ended, the next one can't listen.
     server.wait(DEADLINE)?;
-    read_throughput(&text).with_context(|| format!("measure the way to {address}"))
+    Ok(measured)
 }
 
 fn read_throughput(text: &str) -> Result<Throughput> {
