@@ -57,7 +57,7 @@ pub(crate) fn ensure_helm() -> Result<PathBuf> {
 }
 
 /// Builds what is missing, two at a time: while one of them links, or waits for one large package, the
-/// other has a core. What the first of them needs is begun first.
+/// other has a core.
 fn build_missing(start: Instant, modules: &[&GoModule]) -> Result<()> {
     let next = Mutex::new(modules.iter());
     let build_rest = || -> Result<()> {
