@@ -87,7 +87,7 @@ mod tests {
         };
         let text = report(&[tuning]);
         assert!(
-            text.ends_with("| 4 | 150 Mbit/s | 150 Mbit/s | 1.00 ± 0.00 |"),
+            text.ends_with("| 4 | 150 Mbit/s | 150 Mbit/s | 1.000 ± 0.000 |"),
             "{text}"
         );
     }
