@@ -121,6 +121,7 @@ fn host_batch(veth: &NewVeth<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
             (Ipv4Conf::AcceptRedirects, 0),
             (Ipv4Conf::SendRedirects, 0),
             (Ipv4Conf::RpFilter, 0),
+            (Ipv4Conf::AcceptLocal, 1),
             (Ipv4Conf::RouteLocalnet, 0),
         ],
         no_ipv6_of_its_own: has_ipv6,

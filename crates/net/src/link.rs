@@ -117,6 +117,7 @@ pub enum Ipv4Conf {
     SendRedirects = 6,
     RpFilter = 8,
     ArpFilter = 13,
+    AcceptLocal = 23,
     RouteLocalnet = 26,
 }
 

@@ -55,7 +55,7 @@ impl Table {
     /// The version that [`install`] installs.
     pub fn version(self) -> u32 {
         match self {
-            Self::Pods => 3,
+            Self::Pods => 4,
             Self::Ports => 1,
         }
     }

@@ -111,6 +111,6 @@ mod tests {
         let chains = Table::Pods.chains();
         let script = Table::Pods.script();
         assert_eq!(chains.len(), script.matches("\tchain ").count());
-        assert!(chains.contains(&("to_pods", 4)), "{chains:?}");
+        assert!(chains.contains(&("to_pods", 3)), "{chains:?}");
     }
 }

@@ -6,26 +6,35 @@ use std::time::Duration;
 use lab::frames::{Dhcp, Ethernet, Icmp, Icmpv6, Ipv4, Ipv6, RouterAdvertisement};
 use lab::{Netns as _, Node, RawLink, eventually};
 
-use crate::scene::{Client, HOST_MAC, Place, ask_udp, serve};
+use crate::scene::{Client, GATEWAY, GATEWAY6, HOST_MAC, Place, ask_udp, ip, reaches, serve};
 
-/// How many packets each rule has dropped: by the rule's comment.
+/// How many packets were dropped by the rules with this comment: each family may have one.
 fn dropped(node: &Node, rule: &str) -> u64 {
     let listing = node
-        .run(["nft", "list", "chain", "inet", "headcni", "from_pods"])
+        .run(["nft", "list", "table", "inet", "headcni"])
         .unwrap()
         .stdout;
     let comment = format!("comment \"{rule}\"");
-    let line = listing.lines().find(|line| line.contains(&comment));
-    let count = line.unwrap().split("packets ").nth(1).unwrap();
-    count.split(' ').next().unwrap().parse().unwrap()
+    let rules = listing.lines().filter(|line| line.contains(&comment));
+    let counts = rules.map(|line| -> u64 {
+        let count = line.split("packets ").nth(1).unwrap();
+        count.split(' ').next().unwrap().parse().unwrap()
+    });
+    let counts: Vec<u64> = counts.collect();
+    assert!(!counts.is_empty(), "no rule for {rule}");
+    counts.iter().sum()
 }
 
 #[test]
 fn forged_frames_are_dropped_and_counted() {
     let place = Place::new();
     let (node, neighbour) = (&place.node, Ipv4Addr::new(192, 0, 2, 2));
-    let (a, _b) = (place.pod("a", 10), place.pod("b", 11));
+    let (a, b) = (place.pod("a", 10), place.pod("b", 11));
     serve(node, "node", 80);
+    // From here on the sources of both are proven, each on its own link.
+    for pod in [&a, &b] {
+        assert!(reaches(pod, GATEWAY) && reaches(pod, GATEWAY6));
+    }
     // The worst that others may have set.
     node.sysctl("net.ipv4.conf.hca.route_localnet", "1")
         .unwrap();
@@ -96,6 +105,35 @@ fn forged_frames_are_dropped_and_counted() {
         link.send(&frame).unwrap();
         let is_counted = || (dropped(node, rule) > before).then_some(());
         eventually(Duration::from_secs(5), rule, is_counted).unwrap();
+    }
+}
+
+#[test]
+fn a_source_that_leads_elsewhere_by_now_is_forged_soon() {
+    let place = Place::new();
+    let (a, _b) = (place.pod("a", 10), place.pod("b", 11));
+    assert!(reaches(&a, GATEWAY) && reaches(&a, GATEWAY6));
+    let link = RawLink::open(&a, "eth0").unwrap();
+    let to_host = Ethernet::new(link.mac(), HOST_MAC.parse().unwrap());
+    let (own, gateway) = (Ipv4Addr::new(10, 244, 1, 10), Ipv4Addr::new(10, 244, 1, 1));
+    let [own6, gateway6] = ["fd00:1::a", "fd00:1::1"].map(|ip| ip.parse::<Ipv6Addr>().unwrap());
+    let frames = [
+        to_host.ipv4(&Ipv4::new(own, gateway).udp(1000, 53, b"?")),
+        to_host.ipv6(&Ipv6::new(own6, gateway6).udp(1000, 53, b"?")),
+    ];
+    for line in [
+        "route replace 10.244.1.10/32 dev hcb",
+        "route replace fd00:1::a/128 dev hcb",
+    ] {
+        ip(&place.node, line).unwrap();
+    }
+    for frame in frames {
+        let before = dropped(&place.node, "forged sources");
+        eventually(Duration::from_secs(20), "a source is forged", || {
+            link.send(&frame).unwrap();
+            (dropped(&place.node, "forged sources") > before).then_some(())
+        })
+        .unwrap();
     }
 }
 

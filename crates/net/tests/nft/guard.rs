@@ -1,12 +1,12 @@
 //! What must not leave in clear doesn't, and connections know how large a packet may be.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use lab::frames::{Direction, Frame, Protocol};
 use lab::{Capture, Netns, Pod};
 use net::ruleset::{self, Contents};
 
-use crate::scene::{Place, ip, serve};
+use crate::scene::{Place, ip, reaches, serve};
 
 /// A pod of another node, by which packets would leave to the LAN.
 const AWAY: [&str; 2] = ["10.244.9.9", "fd00:2::9"];
@@ -38,11 +38,6 @@ fn guarded(inside: &[&str]) -> Contents {
         inside: inside.iter().map(|name| (*name).to_owned()).collect(),
         ..Contents::default()
     }
-}
-
-fn reaches(from: &impl Netns, to: &str) -> bool {
-    let line = ["ping", "-n", "-c", "1", "-W", "1", to];
-    from.attempt(line).unwrap().status.success()
 }
 
 /// Pods and node reach each other, whatever is guarded.
@@ -91,10 +86,14 @@ fn a_cluster_destination_leaves_by_nothing_but_what_is_inside() {
     assert_inside_works(&place, &pods);
 }
 
-/// The segment size that a SYN which comes in by `link` announces.
-fn announced(capture: &mut Capture) -> u16 {
-    let is_syn =
-        |frame: &Frame| frame.direction() == Direction::In && segment_size(frame).is_some();
+/// The segment size that a SYN to this address announces. One to another may come again.
+fn announced(capture: &mut Capture, to: &str) -> u16 {
+    let to: SocketAddr = to.parse().unwrap();
+    let is_syn = |frame: &Frame| {
+        frame.direction() == Direction::In
+            && frame.ip_destination() == Some(to.ip())
+            && segment_size(frame).is_some()
+    };
     let frame = capture.first(lab::DEADLINE, is_syn).unwrap();
     segment_size(&frame).unwrap()
 }
@@ -121,8 +120,8 @@ fn connections_of_pods_announce_what_the_way_carries() {
             .unwrap()
             .unwrap()
     };
-    connect("192.0.2.2:7777");
-    assert_eq!(announced(&mut capture), 1300 - 40);
-    connect("[2001:db8::2]:7777");
-    assert_eq!(announced(&mut capture), 1300 - 60);
+    for (to, headers) in [("192.0.2.2:7777", 40), ("[2001:db8::2]:7777", 60)] {
+        connect(to);
+        assert_eq!(announced(&mut capture, to), 1300 - headers, "{to}");
+    }
 }

@@ -93,6 +93,9 @@ impl Place {
         for line in &in_pod {
             ip(&pod, line).unwrap();
         }
+        // The rules are all that keeps a pod from sending under the node's addresses.
+        let accept_local = format!("net.ipv4.conf.{link}.accept_local");
+        self.node.sysctl(&accept_local, "1").unwrap();
         pod
     }
 }
@@ -203,4 +206,9 @@ impl Client {
         let length = self.0.recv(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
+}
+
+pub(crate) fn reaches(from: &impl Netns, to: &str) -> bool {
+    let line = ["ping", "-n", "-c", "1", "-W", "1", to];
+    from.attempt(line).unwrap().status.success()
 }

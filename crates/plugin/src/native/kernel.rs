@@ -252,8 +252,10 @@ fn host_batch(plan: &Blueprint<'_>, link: u32) -> Batch {
             (Ipv4Conf::Forwarding, 1),
             (Ipv4Conf::AcceptRedirects, 0),
             (Ipv4Conf::SendRedirects, 0),
-            // A forged source is found by the ruleset, which knows both families.
+            // A forged source is found by the ruleset, which knows both families. With these two the
+            // kernel does not look for the way back to it as well, for every packet.
             (Ipv4Conf::RpFilter, 0),
+            (Ipv4Conf::AcceptLocal, 1),
             // Else a pod could fill the node's neighbour table with names that it makes up.
             (Ipv4Conf::ArpFilter, 1),
             (
