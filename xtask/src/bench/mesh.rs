@@ -118,6 +118,36 @@ impl Rates {
 )]
 pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     let rounds = iterations.div_ceil(CALLS_PER_ROUND);
+    let Compared {
+        rates,
+        latencies,
+        joins,
+    } = compare(rounds)?;
+    let tuning = tuning::measure(rounds)?;
+
+    println!("## The mesh\n");
+    println!(
+        "{}, {rounds} rounds of {TURNS} turns of {} s, and {PINGS} pings each.\n",
+        machine()?,
+        SPELL.as_secs()
+    );
+    println!("{}\n", report::rates(&rates));
+    println!("{}\n", report::costs(&rates));
+    println!("{}\n", report::latencies(&latencies));
+    println!("{}\n", tuning::report(&tuning));
+    println!("{}\n", report::joins(&joins));
+    println!("{}", report::goals(&rates, &joins));
+    Ok(())
+}
+
+/// What was measured in a cluster as it comes.
+struct Compared {
+    rates: Vec<Rates>,
+    latencies: Vec<Latencies>,
+    joins: Vec<Duration>,
+}
+
+fn compare(rounds: usize) -> Result<Compared> {
     let grounds = Grounds::new(&[Site::Open, Site::Open])?;
     let mut cluster = Cluster::new(&grounds)?;
     cluster.start()?;
@@ -141,22 +171,11 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
         }
     }
     let joins = joining::times(&cluster, JOINS)?;
-    // Last, because daemons would undo it.
-    let tuning = tuning::measure(&stage, &mut cluster.members, rounds)?;
-
-    println!("## The mesh\n");
-    println!(
-        "{}, {rounds} rounds of {TURNS} turns of {} s, and {PINGS} pings each.\n",
-        machine()?,
-        SPELL.as_secs()
-    );
-    println!("{}\n", report::rates(&rates));
-    println!("{}\n", report::costs(&rates));
-    println!("{}\n", report::latencies(&latencies));
-    println!("{}\n", tuning::report(&tuning));
-    println!("{}\n", report::joins(&joins));
-    println!("{}", report::goals(&rates, &joins));
-    Ok(())
+    Ok(Compared {
+        rates,
+        latencies,
+        joins,
+    })
 }
 
 fn no_rates() -> Vec<Rates> {

@@ -1,8 +1,12 @@
 //! What it brings that the kernel joins UDP packets before they are forwarded, as the daemon has it do
 //! by `tailscale.tuneLinks`.
+//!
+//! It counts where packets for tailscaled are forwarded, so there it has a network of its own. And it
+//! counts where packets come one by one, as network cards bring them: a veth hands over what the
+//! sender had not divided yet, and there would be nothing to join.
 
 use anyhow::Result;
-use lab::{Load, Member, UPLINK};
+use lab::{Cluster, Grounds, Load, Netns, Site, UPLINK};
 
 use super::ratio::Ratio;
 use super::way::{Stage, Way};
@@ -15,49 +19,61 @@ pub(super) struct Tuning {
     off: Vec<f64>,
 }
 
-/// Daemons would put back what is changed here, so they are ended first: packets don't need them.
-pub(super) fn measure(
-    stage: &Stage<'_>,
-    members: &mut [Member<'_>],
-    rounds: usize,
-) -> Result<Vec<Tuning>> {
-    for member in members {
+/// Makes a cluster of its own, and has pods with it and without it take turns.
+pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
+    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
+    for node in &grounds.nodes {
+        for [feature, state] in [["tx-udp-segmentation", "off"], ["gro", "on"]] {
+            node.run(["ethtool", "-K", UPLINK, feature, state])?;
+        }
+    }
+    let mut cluster = Cluster::new(&grounds)?;
+    for member in &cluster.members {
+        let config = member.config(&cluster.headscale.url());
+        member.configure(&format!("{config}  namespace: own\n"))?;
+    }
+    cluster.start()?;
+    let stage = Stage::new(&cluster)?;
+    stage.await_direct(&cluster)?;
+    // Daemons would put back what is changed here. Packets don't need them.
+    for member in &mut cluster.members {
         member.kill_daemon()?;
     }
-    let mut all: Vec<Tuning> = STREAMS
-        .into_iter()
-        .map(|streams| Tuning {
-            streams,
-            on: Vec::new(),
-            off: Vec::new(),
-        })
-        .collect();
+    let mut all = STREAMS.map(|streams| Tuning {
+        streams,
+        on: Vec::new(),
+        off: Vec::new(),
+    });
     for round in 0..rounds {
         for tuning in &mut all {
             // Neither is always the first of a pair.
             for is_on in [round % 2 == 0, round % 2 == 1] {
-                let switch = if is_on { "on" } else { "off" };
-                stage.on_nodes(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
-                let load = Load::Tcp {
-                    streams: tuning.streams,
-                };
-                let sent = stage.throughput(Way::Pods, Family::Ipv4, load, SPELL)?;
+                let rate = rate(&stage, tuning.streams, is_on)?;
                 let rates = if is_on {
                     &mut tuning.on
                 } else {
                     &mut tuning.off
                 };
-                rates.push(sent.bits_per_second);
+                rates.push(rate);
             }
         }
     }
-    Ok(all)
+    Ok(all.into())
+}
+
+fn rate(stage: &Stage<'_>, streams: u8, is_on: bool) -> Result<f64> {
+    let switch = if is_on { "on" } else { "off" };
+    stage.on_nodes(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
+    let load = Load::Tcp { streams };
+    let sent = stage.throughput(Way::Pods, Family::Ipv4, load, SPELL)?;
+    Ok(sent.bits_per_second)
 }
 
 pub(super) fn report(all: &[Tuning]) -> String {
     let mut lines = vec![
         "\
-Pod to pod by IPv4, with UDP GRO forwarding on the nodes' uplinks and without:
+Pod to pod by IPv4, tailscaled in a network of its own, uplinks that bring packets one by one, with UDP GRO
+forwarding on them and without:
 
 | connections | off | on | ratio |
 |--:|--:|--:|--:|"
