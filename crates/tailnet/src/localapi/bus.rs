@@ -5,7 +5,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Error;
@@ -33,6 +33,8 @@ const QUEUE: usize = 32;
 /// The first wait before the bus is opened again, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// One that was open for so long was well: the next wait is the first again.
+const STEADY: Duration = Duration::from_secs(5);
 
 /// An open event bus.
 #[derive(Debug)]
@@ -177,16 +179,19 @@ async fn follow(
         let error = match Bus::open(transport).await {
             Err(error) => error,
             Ok(mut bus) => {
+                let opened = Instant::now();
                 events.send(Event::Connected).await?;
-                loop {
+                let error = loop {
                     match bus.recv().await {
-                        Ok(notify) => {
-                            wait = FIRST_WAIT;
-                            events.send(Event::Notify(notify)).await?;
-                        }
+                        Ok(notify) => events.send(Event::Notify(notify)).await?,
                         Err(error) => break error,
                     }
+                };
+                // A message is no proof: the first one comes from a tailscaled that then gives up, too.
+                if opened.elapsed() >= STEADY {
+                    wait = FIRST_WAIT;
                 }
+                error
             }
         };
         events.send(Event::Lost(error)).await?;

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use tailnet::localapi::{Error, LocalApi};
+use tailnet::localapi::{Error, Event, LocalApi};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
@@ -110,4 +110,26 @@ async fn a_bus_may_have_anything_in_it() {
     assert!(matches!(error, Error::Strange { .. }), "{error}");
     let error = bus.recv().await.unwrap_err();
     assert!(matches!(error, Error::Ended), "{error}");
+}
+
+#[tokio::test]
+async fn a_bus_that_closes_after_its_first_message_is_opened_less_and_less_often() {
+    let fake = Fake::new(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+         c\r\n{\"State\":6}\n\r\n0\r\n\r\n",
+    );
+    let mut bus = fake.api().watch_always();
+    let mut opened = Vec::new();
+    let mut messages = 0;
+    while opened.len() < 5 {
+        match bus.recv().await {
+            Event::Connected => opened.push(Instant::now()),
+            Event::Notify(_) => messages += 1,
+            Event::Lost(error) => assert!(matches!(error, Error::Ended), "{error}"),
+        }
+    }
+    assert_eq!(messages, 4);
+    // Waits of 100, 200, 400 and 800 milliseconds.
+    let all = opened[4] - opened[0];
+    assert!(all >= Duration::from_millis(1500), "{all:?}");
 }
