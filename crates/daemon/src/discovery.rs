@@ -47,19 +47,21 @@ pub async fn keep(
     let mut changes = settings.subscribe();
     loop {
         let current = changes.borrow_and_update().clone();
-        let config = Arc::clone(&current.config);
-        let Ok(found) = tokio::task::spawn_blocking(move || look(&current)).await else {
+        let asked = current.clone();
+        let Ok(found) = tokio::task::spawn_blocking(move || look(&asked)).await else {
             // A panic ends the process; this is its end.
             return;
         };
         // By an older configuration: it has been looked at by the new one already.
-        if !Arc::ptr_eq(&settings.borrow().config, &config) {
+        if !Arc::ptr_eq(&settings.borrow().config, &current.config) {
             continue;
         }
         let is_known = report(&found, &conditions);
         settings.send_if_modified(|settings| note(settings, found));
-        // What we have just said ourselves is no news.
-        changes.mark_unchanged();
+        // What we have just said ourselves is no news; what Kubernetes has said meanwhile is.
+        if settings.borrow().has_sources_of(&current) {
+            changes.mark_unchanged();
+        }
         let wait = if is_known { LATER } else { SOON };
         tokio::select! {
             () = end.cancelled() => return,

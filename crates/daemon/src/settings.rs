@@ -54,8 +54,38 @@ impl Settings {
         }
     }
 
+    /// Whether the configuration and the word of Kubernetes are still those of an earlier look.
+    /// Whoever notes what it has said itself must not take a change of these for its own.
+    pub fn has_sources_of(&self, earlier: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &earlier.config)
+            && Arc::ptr_eq(&self.kubernetes, &earlier.kubernetes)
+    }
+
     /// Where the files of runtimes are.
     pub fn dirs(&self) -> Dirs {
         Dirs::locate(&self.config.cni, Path::new("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kubernetes_says_meanwhile_is_no_echo() {
+        let node = crate::node_name::find(Some("n1"), None).unwrap();
+        let earlier = Settings::new(Config::default(), node);
+        let mut now = earlier.clone();
+        // This is what those who look say themselves.
+        now.mesh = Arc::new(View {
+            has_served: true,
+            ..View::default()
+        });
+        assert!(now.has_sources_of(&earlier));
+        now.kubernetes = Arc::default();
+        assert!(!now.has_sources_of(&earlier));
+        now.kubernetes = Arc::clone(&earlier.kubernetes);
+        now.config = Arc::default();
+        assert!(!now.has_sources_of(&earlier));
     }
 }

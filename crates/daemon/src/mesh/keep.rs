@@ -149,8 +149,7 @@ impl Ends {
                 }
                 // What we have just said ourselves is no news.
                 let now = changes.borrow();
-                let is_same =
-                    Arc::ptr_eq(&now.config, &current.config) && now.networks == current.networks;
+                let is_same = now.has_sources_of(&current) && now.networks == current.networks;
                 drop(now);
                 if is_same {
                     changes.mark_unchanged();
