@@ -41,7 +41,7 @@ impl Ends {
         let outcome = remove::give_back(config, kept.memory(), &mut tell).await?;
         // One that is away has it all still, and gets it back when it is seen again.
         if outcome == GivenBack::All {
-            let outcome = kept.change(|memory| memory.host = None);
+            let outcome = kept.change_aside(|memory| memory.host = None).await;
             outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
         }
         Ok(())

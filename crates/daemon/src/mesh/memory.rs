@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
 
 use super::{MeshLink, View};
 use crate::files::{read_small, write_atomic};
@@ -93,17 +94,32 @@ impl Kept {
         &self.memory
     }
 
-    /// Changes it, and writes it if that makes a difference.
+    /// Changes it, and writes it if that makes a difference. It blocks until the disk has it.
     pub fn change(&mut self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
-        let mut new = self.memory.clone();
-        change(&mut new);
-        if new == self.memory {
+        let Some(new) = self.changed(change) else {
             return Ok(());
-        }
-        let text = serde_json::to_string_pretty(&new)?;
-        write_atomic(&self.path, text.as_bytes(), 0o600)?;
+        };
+        write(&self.path, &new)?;
         self.memory = new;
         Ok(())
+    }
+
+    /// The same for whoever must not block: a disk may take seconds.
+    pub async fn change_aside(&mut self, change: impl FnOnce(&mut Memory)) -> io::Result<()> {
+        let Some(new) = self.changed(change) else {
+            return Ok(());
+        };
+        let path = self.path.clone();
+        let writing = spawn_blocking(move || write(&path, &new).map(|()| new));
+        self.memory = writing.await.map_err(io::Error::other)??;
+        Ok(())
+    }
+
+    /// How it is after a change, if that makes a difference.
+    fn changed(&self, change: impl FnOnce(&mut Memory)) -> Option<Memory> {
+        let mut new = self.memory.clone();
+        change(&mut new);
+        (new != self.memory).then_some(new)
     }
 
     /// Forgets everything.
@@ -113,6 +129,11 @@ impl Kept {
             _ => Ok(()),
         }
     }
+}
+
+fn write(path: &Path, memory: &Memory) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(memory)?;
+    write_atomic(path, text.as_bytes(), 0o600)
 }
 
 fn lost(path: &Path, error: &dyn std::error::Error) -> Memory {
@@ -138,6 +159,26 @@ mod tests {
         assert_eq!(again.memory(), kept.memory());
         again.erase().unwrap();
         assert_eq!(Kept::load(dir.path()).memory(), &Memory::default());
+    }
+
+    #[tokio::test]
+    async fn what_is_changed_aside_is_kept_likewise() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = dir.path().join("state");
+        let mut kept = Kept::load(&state_dir);
+        kept.change_aside(|_| ()).await.unwrap();
+        assert!(!state_dir.exists());
+        let change = kept.change_aside(|memory| memory.has_served = true);
+        change.await.unwrap();
+        assert!(kept.memory().has_served);
+        assert_eq!(Kept::load(&state_dir).memory(), kept.memory());
+
+        // What is not on the disk is not known: it has to be written the next time.
+        fs::remove_dir_all(&state_dir).unwrap();
+        write_atomic(&state_dir, b"in the way", 0o600).unwrap();
+        let change = kept.change_aside(|memory| memory.has_served = false);
+        change.await.unwrap_err();
+        assert!(kept.memory().has_served);
     }
 
     #[test]

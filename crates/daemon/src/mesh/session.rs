@@ -155,7 +155,7 @@ impl Session {
         }
         let wanted = self.wanted(situation);
         let seen = self.seen(&status, &prefs, &wanted, settings);
-        self.remember(&wanted, &prefs, seen.login)?;
+        self.remember(&wanted, &prefs, seen.login).await?;
         let mut steps = plan(&wanted, &seen);
         steps.retain(|step| !is_too_soon(step, self.joined.map(|joined| joined.elapsed())));
         // A node that was deleted while its tailscaled was away is not told so.
@@ -197,11 +197,12 @@ impl Session {
         tracing::debug!("this member and the server are made to tell each other again");
         // A tailscaled says all again when there is anything new, and is answered in the same way. The
         // next pass takes it away.
-        let outcome = self.kept.change(|memory| {
+        let change = self.kept.change_aside(|memory| {
             if !memory.routes.contains(&NOBODYS) {
                 memory.routes.push(NOBODYS);
             }
         });
+        let outcome = change.await;
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
         let advertised = seen.prefs.advertised.iter().copied();
         let edit = member::prefs_edit(&Edit {
@@ -256,13 +257,18 @@ impl Session {
     }
 
     /// Notes what is about to be changed: whoever undoes it later has to know.
-    fn remember(&mut self, wanted: &Wanted, prefs: &Prefs, login: Login) -> Result<(), String> {
+    async fn remember(
+        &mut self,
+        wanted: &Wanted,
+        prefs: &Prefs,
+        login: Login,
+    ) -> Result<(), String> {
         let is_hosts = self.way == Way::Hosts;
         // Whoever is logged out has nothing set, and nothing of it is changed.
         if is_hosts && matches!(login, Login::Needed | Login::Awaited) {
             return Ok(());
         }
-        let outcome = self.kept.change(|memory| {
+        let change = self.kept.change_aside(|memory| {
             if is_hosts && memory.host.is_none() {
                 memory.host = Some(HostPrefs {
                     accepts_routes: prefs.route_all,
@@ -278,6 +284,7 @@ impl Session {
                 }
             }
         });
+        let outcome = change.await;
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
     }
 

@@ -100,7 +100,7 @@ impl Session {
             self.reports.metrics.mesh.time_to_serve.set(elapsed);
             tracing::info!(seconds = elapsed, "the mesh serves this node");
         }
-        let outcome = self.kept.change(|memory| {
+        let change = self.kept.change_aside(|memory| {
             memory.has_served |= is_first;
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
                 memory.id = Some(own.id);
@@ -117,6 +117,7 @@ impl Session {
                 memory.remotes = remotes.into_iter().map(|remote| remote.network).collect();
             }
         });
+        let outcome = change.await;
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
         Ok(View {
             addresses: status.addresses.clone(),
