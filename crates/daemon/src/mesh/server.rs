@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use tailnet::headscale::{
-    ApiKey, Client, Error, Generation, Lifetime, NewKey, Node, Proxies, Secret, Settings, Uses,
+    ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, Proxies, Secret, Settings,
+    Uses,
 };
 use tailnet::localapi::{AuthKey, Status};
 
@@ -23,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 const PER_NODE: Duration = Duration::from_secs(3);
 /// The least and the most of it.
 const SETTLED: [Duration; 2] = [Duration::from_secs(30), Duration::from_mins(10)];
-/// How often while something is awaited.
+/// How often while something is awaited, to begin with.
 const AWAITING: Duration = Duration::from_secs(3);
 /// The first and the longest wait after a failure.
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(2)];
@@ -41,6 +42,8 @@ pub(super) struct Server {
     known: Known,
     asked: Option<Instant>,
     failures: u32,
+    /// How often it was asked since there was news, while something is awaited.
+    asked_in_vain: u32,
     keys_asked: Option<Instant>,
     key_expires: Option<Timestamp>,
 }
@@ -104,6 +107,7 @@ impl Server {
             known: Known::Nothing,
             asked: None,
             failures: 0,
+            asked_in_vain: 0,
             keys_asked: None,
             key_expires: None,
         }))
@@ -131,6 +135,12 @@ impl Server {
     /// The list has to be read again: something was changed.
     pub(super) fn forget(&mut self) {
         self.asked = None;
+        self.expect_news();
+    }
+
+    /// Something has happened here that it may have an answer to: it is asked often again.
+    pub(super) fn expect_news(&mut self) {
+        self.asked_in_vain = 0;
     }
 
     /// When it is to be asked again.
@@ -144,7 +154,8 @@ impl Server {
         };
         // Without a key there is nothing to wait for.
         let is_settled = is_settled || !self.has_key();
-        pause(nodes, is_settled, self.failures).saturating_sub(asked.elapsed())
+        let awaiting = (!is_settled).then_some(self.asked_in_vain);
+        pause(nodes, awaiting, self.failures).saturating_sub(asked.elapsed())
     }
 
     /// Asks if that is due. What it said before is forgotten if it fails.
@@ -155,6 +166,8 @@ impl Server {
         self.known = match self.ask().await {
             Ok(nodes) => {
                 self.failures = 0;
+                let in_vain = self.asked_in_vain.saturating_add(1);
+                self.asked_in_vain = if is_settled { 0 } else { in_vain };
                 nodes.map_or(Known::Version, Known::Nodes)
             }
             Err(error) => {
@@ -288,7 +301,7 @@ impl Server {
             tags: self.tags.clone(),
             uses: Uses::Once,
             nodes: Lifetime::Lasting,
-            expiration: Timestamp::now() + KEY_LIFE,
+            expiration: expiration(Timestamp::now(), self.client.clock()),
         };
         let key = self.client.create_pre_auth_key(&new).await.map_err(said)?;
         Ok(AuthKey::new(key.key.expose()))
@@ -328,22 +341,33 @@ fn shares_address(node: &Node, status: &Status) -> bool {
     status.addresses.is_empty() || addresses.any(|address| status.addresses.contains(address))
 }
 
+/// When a key that is made now expires, by the clock that is looked at then: the server's.
+fn expiration(now: Timestamp, clock: Option<Clock>) -> Timestamp {
+    let ahead = clock.map(|clock| clock.server.duration_since(clock.local));
+    let life = KEY_LIFE.saturating_add(ahead.unwrap_or_default());
+    // No clock that is about right comes near the end of time.
+    now.checked_add(life).unwrap_or(Timestamp::MAX)
+}
+
 /// How long to wait between two questions, give or take a tenth: nodes that start together must not
-/// ask together for ever.
-fn pause(nodes: usize, is_settled: bool, failures: u32) -> Duration {
-    let pause = match (failures, is_settled) {
-        (1.., _) => {
-            let doubled = AFTER_FAILURE[0] * 2_u32.saturating_pow(failures.min(16) - 1);
-            doubled.min(AFTER_FAILURE[1])
-        }
-        (0, false) => AWAITING,
-        (0, true) => {
-            let shared = PER_NODE * u32::try_from(nodes).unwrap_or(u32::MAX);
-            shared.clamp(SETTLED[0], SETTLED[1])
-        }
+/// ask together for ever. While something is awaited it is asked sooner, the later the more often
+/// that was in vain: what never comes must not cost the server more than what has come.
+fn pause(nodes: usize, awaiting: Option<u32>, failures: u32) -> Duration {
+    let shared = PER_NODE * u32::try_from(nodes).unwrap_or(u32::MAX);
+    let settled = shared.clamp(SETTLED[0], SETTLED[1]);
+    let pause = match (failures, awaiting) {
+        (1.., _) => doubled(AFTER_FAILURE, failures),
+        (0, Some(in_vain)) => doubled([AWAITING, settled], in_vain),
+        (0, None) => settled,
     };
     let chance = u32::try_from(RandomState::new().hash_one(0) % 200).unwrap_or_default();
     pause * (900 + chance) / 1000
+}
+
+/// The wait after so many times: twice as long each time, from the first to the longest.
+pub(super) fn doubled([first, longest]: [Duration; 2], times: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(times.clamp(1, 16) - 1);
+    (first * factor).min(longest)
 }
 
 #[cfg(test)]
@@ -365,12 +389,33 @@ mod tests {
                 "{pause:?}"
             );
         };
-        about(pause(2, true, 0), Duration::from_secs(30));
-        about(pause(100, true, 0), Duration::from_mins(5));
-        about(pause(10_000, true, 0), Duration::from_mins(10));
-        about(pause(100, false, 0), Duration::from_secs(3));
-        about(pause(0, false, 1), Duration::from_secs(2));
-        about(pause(0, true, 3), Duration::from_secs(8));
-        about(pause(0, true, u32::MAX), Duration::from_mins(2));
+        about(pause(2, None, 0), Duration::from_secs(30));
+        about(pause(100, None, 0), Duration::from_mins(5));
+        about(pause(10_000, None, 0), Duration::from_mins(10));
+        about(pause(0, Some(1), 1), Duration::from_secs(2));
+        about(pause(0, None, 3), Duration::from_secs(8));
+        about(pause(0, None, u32::MAX), Duration::from_mins(2));
+        // What is awaited in vain is asked for as seldom in the end.
+        about(pause(100, Some(0), 0), Duration::from_secs(3));
+        about(pause(100, Some(1), 0), Duration::from_secs(3));
+        about(pause(100, Some(4), 0), Duration::from_secs(24));
+        about(pause(2, Some(9), 0), Duration::from_secs(30));
+        about(pause(100, Some(u32::MAX), 0), Duration::from_mins(5));
+    }
+
+    #[test]
+    fn a_key_expires_by_the_servers_clock() {
+        let now: Timestamp = "2026-11-16T06:00:00Z".parse().unwrap();
+        let text = |clock| expiration(now, clock).to_string();
+        assert_eq!(text(None), "2026-11-16T06:10:00Z");
+        // They were read a while ago; the difference stays.
+        let clock = |server: &str| {
+            Some(Clock {
+                server: server.parse().unwrap(),
+                local: "2026-11-16T05:00:00Z".parse().unwrap(),
+            })
+        };
+        assert_eq!(text(clock("2026-11-16T05:20:00Z")), "2026-11-16T06:30:00Z");
+        assert_eq!(text(clock("2026-11-16T04:40:00Z")), "2026-11-16T05:50:00Z");
     }
 }

@@ -13,8 +13,8 @@ use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
 use super::patience::Patience;
-use super::plan::{self, Edit, Login, Own, Seen, ServerView, Step, Wanted, Why, plan};
-use super::server::Server;
+use super::plan::{self, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan};
+use super::server::{Server, doubled};
 use super::unheard::Unheard;
 use super::{View, Way, member};
 use crate::causes::with_causes;
@@ -47,6 +47,7 @@ pub(super) struct Session {
     way: Way,
     tailscaled: LocalApi,
     server: Option<Server>,
+    standing: Option<Standing>,
     kept: Kept,
     measure: Measure,
     unheard: Unheard,
@@ -63,6 +64,30 @@ pub(super) struct Session {
     failures: u32,
     /// Until this member and the server are made to tell each other again.
     unheard_of: Patience,
+}
+
+/// Where this node stands in the mesh. What the server has to say about it changes with it.
+#[derive(Debug, PartialEq, Eq)]
+struct Standing {
+    login: Login,
+    advertised: Vec<IpNet>,
+    serving: Vec<IpNet>,
+    listed: Option<OwnNode>,
+}
+
+impl Standing {
+    fn of(seen: &Seen) -> Self {
+        let listed = match &seen.server {
+            ServerView::Listed { own, .. } => own.clone(),
+            ServerView::Unknown => None,
+        };
+        Self {
+            login: seen.login,
+            advertised: seen.prefs.advertised.clone(),
+            serving: seen.serving.clone(),
+            listed,
+        }
+    }
 }
 
 /// What has to be known for a pass.
@@ -92,6 +117,7 @@ impl Session {
             way,
             tailscaled,
             server,
+            standing: None,
             kept,
             measure: Measure::default(),
             unheard: Unheard::default(),
@@ -118,8 +144,7 @@ impl Session {
             Err(message) => {
                 self.failures = self.failures.saturating_add(1);
                 self.tell_failure(message);
-                let doubled = AFTER_FAILURE[0] * 2_u32.saturating_pow(self.failures.min(16) - 1);
-                (None, doubled.min(AFTER_FAILURE[1]))
+                (None, doubled(AFTER_FAILURE, self.failures))
             }
         }
     }
@@ -155,6 +180,7 @@ impl Session {
         }
         let wanted = self.wanted(situation);
         let seen = self.seen(&status, &prefs, &wanted, settings);
+        self.note_standing(&seen);
         self.remember(&wanted, &prefs, seen.login).await?;
         let mut steps = plan(&wanted, &seen);
         steps.retain(|step| !is_too_soon(step, self.joined.map(|joined| joined.elapsed())));
@@ -184,6 +210,18 @@ impl Session {
             (false, None) => SOON,
         };
         Ok((found, wait))
+    }
+
+    /// Whoever stands elsewhere now may soon be told more of it.
+    fn note_standing(&mut self, seen: &Seen) {
+        let standing = Standing::of(seen);
+        if self.standing.as_ref() == Some(&standing) {
+            return;
+        }
+        self.standing = Some(standing);
+        if let Some(server) = &mut self.server {
+            server.expect_news();
+        }
     }
 
     /// Makes this member and the server tell each other again, now and then, as long as one of them may
