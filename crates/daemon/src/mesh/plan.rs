@@ -142,6 +142,13 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Whether it is to log in.
+    pub fn is_login(&self) -> bool {
+        matches!(self, Self::Join(_))
+    }
+}
+
 /// Why a login is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use tailnet::headscale::{
-    ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, Proxies, Secret, Settings,
-    Uses,
+    ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, PreAuthKey, Proxies, Secret,
+    Settings, Uses,
 };
-use tailnet::localapi::{AuthKey, Status};
+use tailnet::localapi::Status;
 
 use super::plan::{OtherNode, OwnNode, ServerView};
 use crate::causes::with_causes;
@@ -29,7 +29,7 @@ const AWAITING: Duration = Duration::from_secs(3);
 /// The first and the longest wait after a failure.
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(2)];
 /// A key that was made for one login is good for this long.
-const KEY_LIFE: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const KEY_LIFE: SignedDuration = SignedDuration::from_mins(10);
 /// How often it is looked when the API key expires.
 const LOOK_AT_KEYS: Duration = Duration::from_hours(1);
 
@@ -99,7 +99,12 @@ impl Server {
                 metrics.mesh.clock_skew.set(clock.skew().as_secs_f64());
             }
         });
-        Ok(Some(Self {
+        Ok(Some(Self::asked_by(client, key, config)))
+    }
+
+    /// One that is asked by a client, which has this key.
+    pub(super) fn asked_by(client: Client, key: Option<Secret>, config: &Config) -> Self {
+        Self {
             client,
             key,
             user: config.headscale.user.clone(),
@@ -110,7 +115,7 @@ impl Server {
             asked_in_vain: 0,
             keys_asked: None,
             key_expires: None,
-        }))
+        }
     }
 
     /// Goes on with another key if there is one: keys are replaced while the daemon runs. One that is
@@ -280,7 +285,7 @@ impl Server {
     }
 
     /// Makes a key for one login.
-    pub(super) async fn make_key(&self) -> Result<AuthKey, String> {
+    pub(super) async fn make_key(&self) -> Result<PreAuthKey, String> {
         let said = |error: Error| with_causes(&error);
         let generation = self.client.generation().await.map_err(said)?;
         let user = match &self.user {
@@ -303,8 +308,15 @@ impl Server {
             nodes: Lifetime::Lasting,
             expiration: expiration(Timestamp::now(), self.client.clock()),
         };
-        let key = self.client.create_pre_auth_key(&new).await.map_err(said)?;
-        Ok(AuthKey::new(key.key.expose()))
+        self.client.create_pre_auth_key(&new).await.map_err(said)
+    }
+
+    /// Makes a key useless that nobody will log in with.
+    pub(super) async fn expire_key(&self, key: &PreAuthKey) {
+        if let Err(error) = self.client.expire_pre_auth_key(key).await {
+            // It expires by itself in a few minutes.
+            tracing::debug!(error = with_causes(&error), "a pre-auth key is left over");
+        }
     }
 
     /// Approves networks of a node; this is the whole list.

@@ -1,14 +1,17 @@
 //! One way to be a member, for as long as the configuration stays the same: looks, decides, acts,
 //! and tells. A pass may be made at any time; one that finds all in order changes nothing.
 
+mod login;
 mod tell;
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
-use tailnet::localapi::{AuthKey, LocalApi, Prefs, Start, Status};
+use tailnet::localapi::{LocalApi, Prefs, Status};
+use tokio::task::spawn_blocking;
 
+use self::login::Logins;
 use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
@@ -24,8 +27,6 @@ use crate::keeper::Reports;
 use crate::metrics::ByRepair;
 use crate::settings::Settings;
 
-/// How long a login may take.
-const JOIN: Duration = Duration::from_mins(1);
 /// How long the server may take to list a node that has joined again. Another login before that
 /// would only end the one that is on its way.
 const LISTED: Duration = Duration::from_secs(15);
@@ -47,6 +48,7 @@ pub(super) struct Session {
     way: Way,
     tailscaled: LocalApi,
     server: Option<Server>,
+    logins: Logins,
     standing: Option<Standing>,
     kept: Kept,
     measure: Measure,
@@ -117,6 +119,7 @@ impl Session {
             way,
             tailscaled,
             server,
+            logins: Logins::default(),
             standing: None,
             kept,
             measure: Measure::default(),
@@ -137,9 +140,9 @@ impl Session {
     /// Looks, acts and tells. The time is when to look again if nothing happens before.
     pub(super) async fn pass(&mut self, situation: &Situation<'_>) -> (Option<View>, Duration) {
         match self.try_pass(situation).await {
-            Ok((found, wait)) => {
+            Ok(outcome) => {
                 self.failures = 0;
-                (Some(found), wait)
+                outcome
             }
             Err(message) => {
                 self.failures = self.failures.saturating_add(1);
@@ -167,15 +170,19 @@ impl Session {
         is_unheard
     }
 
-    async fn try_pass(&mut self, situation: &Situation<'_>) -> Result<(View, Duration), String> {
+    async fn try_pass(
+        &mut self,
+        situation: &Situation<'_>,
+    ) -> Result<(Option<View>, Duration), String> {
         let settings = situation.settings;
         let said = |error: tailnet::localapi::Error| with_causes(&error);
         let mut status = self.tailscaled.status().await.map_err(said)?;
         let mut prefs = self.tailscaled.prefs().await.map_err(said)?;
+        if let Some(keys) = current(&settings.config).await {
+            self.logins.keys = keys;
+        }
         if let Some(server) = &mut self.server {
-            if let Some(secrets) = current(&settings.config).await {
-                server.take_key(&secrets);
-            }
+            server.take_key(&self.logins.keys);
             server.look(self.is_settled).await;
         }
         let wanted = self.wanted(situation);
@@ -183,15 +190,24 @@ impl Session {
         self.note_standing(&seen);
         self.remember(&wanted, &prefs, seen.login).await?;
         let mut steps = plan(&wanted, &seen);
+        if seen.login == Login::Running && !steps.iter().any(Step::is_login) {
+            self.logins.end();
+        }
         steps.retain(|step| !is_too_soon(step, self.joined.map(|joined| joined.elapsed())));
         // A node that was deleted while its tailscaled was away is not told so.
         if wanted.own.is_some() && self.is_stuck(&seen) {
             self.starting = None;
             steps = vec![Step::Join(Why::Stuck)];
         }
+        if steps.iter().any(Step::is_login)
+            && let Some((message, wait)) = self.logins.held(Instant::now())
+        {
+            self.tell_failure(message);
+            return Ok((None, wait));
+        }
         let has_changed = !steps.is_empty();
         for step in steps {
-            self.act(step, &wanted, &seen, &settings.config).await?;
+            self.act(step, &wanted, &seen).await?;
         }
         if has_changed {
             status = self.tailscaled.status().await.map_err(said)?;
@@ -209,7 +225,7 @@ impl Session {
             (false, Some(server)) => server.due_in(false).clamp(SOON / 4, SOON),
             (false, None) => SOON,
         };
-        Ok((found, wait))
+        Ok((Some(found), wait))
     }
 
     /// Whoever stands elsewhere now may soon be told more of it.
@@ -326,18 +342,12 @@ impl Session {
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
     }
 
-    async fn act(
-        &mut self,
-        step: Step,
-        wanted: &Wanted,
-        seen: &Seen,
-        config: &Config,
-    ) -> Result<(), String> {
+    async fn act(&mut self, step: Step, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
         let repair = match &step {
             Step::Join(why) => {
                 tracing::info!(%why, "joining the mesh");
                 self.joined = Some(Instant::now());
-                self.join(wanted, seen, config).await?;
+                self.join(wanted, seen).await?;
                 tracing::info!("joined the mesh");
                 "join"
             }
@@ -372,48 +382,12 @@ impl Session {
         }
         Ok(())
     }
-
-    async fn join(&mut self, wanted: &Wanted, seen: &Seen, config: &Config) -> Result<(), String> {
-        let own = wanted
-            .own
-            .as_ref()
-            .ok_or("the host's tailscaled is not ours to log in")?;
-        // Who else has our networks is known beforehand only by the server's list.
-        let routes = match &seen.server {
-            ServerView::Listed { .. } => plan::allowed(wanted, seen),
-            ServerView::Unknown => Vec::new(),
-        };
-        let start = Start {
-            auth_key: Some(self.key(config).await?),
-            prefs: member::start_prefs(own, routes),
-        };
-        let outcome = self.tailscaled.join(&start, JOIN).await;
-        outcome.map_err(|error| with_causes(&error))
-    }
-
-    /// A key for one login: made for it if that can be done, else the one that was given.
-    async fn key(&mut self, config: &Config) -> Result<AuthKey, String> {
-        let given = current(config).await;
-        let given = given.and_then(|secrets| secrets.pre_auth_key);
-        let made = match &self.server {
-            Some(server) if server.has_key() => server.make_key().await,
-            _ => Err("there is no API key to make one with (headscale.apiKeyFile)".to_owned()),
-        };
-        match (made, given) {
-            (Ok(key), _) => Ok(key),
-            (Err(_), Some(given)) => Ok(AuthKey::new(given.secret.expose())),
-            (Err(why), None) => Err(format!(
-                "this node has no key to join the mesh with: {why}, and none was given \
-                 (headscale.preAuthKeyFile)"
-            )),
-        }
-    }
 }
 
 /// What keys there are now: they are replaced while the daemon runs.
 async fn current(config: &Config) -> Option<Secrets> {
     let headscale = config.headscale.clone();
-    let read = tokio::task::spawn_blocking(move || Secrets::current(&headscale));
+    let read = spawn_blocking(move || Secrets::current(&headscale));
     // It fails only if the process ends.
     read.await.ok()
 }
@@ -431,19 +405,4 @@ fn hostname(settings: &Settings) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_login_is_given_time() {
-        let forgotten = Step::Join(Why::Forgotten);
-        assert!(!is_too_soon(&forgotten, None));
-        assert!(is_too_soon(&forgotten, Some(Duration::from_secs(1))));
-        assert!(!is_too_soon(&forgotten, Some(LISTED)));
-        // This is what tailscaled says itself.
-        assert!(!is_too_soon(
-            &Step::Join(Why::LoggedOut),
-            Some(Duration::ZERO)
-        ));
-    }
-}
+mod tests;

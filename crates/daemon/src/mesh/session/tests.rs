@@ -1,0 +1,125 @@
+mod fake;
+
+use std::sync::Arc;
+
+use self::fake::Fake;
+use super::*;
+use crate::conditions::Conditions;
+use crate::files::write_atomic;
+use crate::metrics::Metrics;
+use crate::podcidr::{NodeNetworks, Source};
+
+const OURS: &str = "10.244.1.0/24";
+
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn settings(config: Config, local: &[&str]) -> Settings {
+    let node = crate::node_name::find(Some("n1"), None).unwrap();
+    let mut settings = Settings::new(config, node);
+    settings.networks = (!local.is_empty()).then(|| {
+        Arc::new(NodeNetworks {
+            local: nets(local),
+            base: nets(local),
+            source: Source::NodeLocal,
+            base_source: None,
+        })
+    });
+    settings
+}
+
+/// A session that goes by what was known before.
+fn session(fake: &Fake, way: Way, settings: &Settings, routes: &[&str]) -> Session {
+    let mut kept = Kept::load(fake.files.path());
+    kept.change(|memory| {
+        memory.routes = nets(routes);
+        memory.outside = nets(routes).into_iter().skip(1).collect();
+    })
+    .unwrap();
+    let reports = Reports {
+        conditions: Arc::new(Conditions::default()),
+        metrics: Arc::new(Metrics::new()),
+    };
+    let config = &settings.config;
+    let mut session = Session::new(way, fake.tailscaled(), config, kept, reports);
+    if session.server.is_some() {
+        session.server = Some(fake.server(config));
+    }
+    session
+}
+
+async fn pass(session: &mut Session, settings: &Settings, outside: &[&str]) -> Option<View> {
+    let situation = Situation {
+        settings,
+        outside: nets(outside),
+    };
+    session.pass(&situation).await.0
+}
+
+fn told(session: &Session, condition: Condition) -> (bool, String) {
+    let all = session.reports.conditions.snapshot();
+    let state = all.into_iter().find(|(one, _)| *one == condition);
+    let (_, state) = state.unwrap();
+    (state.holds, state.message)
+}
+
+/// Makes passes, as if there were news all the time, until something is the case.
+async fn until(session: &mut Session, settings: &Settings, is_so: impl Fn(&Session) -> bool) {
+    let limit = Instant::now() + Duration::from_mins(1);
+    while !is_so(session) {
+        assert!(Instant::now() < limit, "it does not come to that");
+        pass(session, settings, &[]).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_login_is_given_time() {
+    let forgotten = Step::Join(Why::Forgotten);
+    assert!(!is_too_soon(&forgotten, None));
+    assert!(is_too_soon(&forgotten, Some(Duration::from_secs(1))));
+    assert!(!is_too_soon(&forgotten, Some(LISTED)));
+    // This is what tailscaled says itself.
+    assert!(!is_too_soon(
+        &Step::Join(Why::LoggedOut),
+        Some(Duration::ZERO)
+    ));
+}
+
+#[tokio::test]
+async fn a_login_that_fails_is_not_tried_again_at_every_sign() {
+    let fake = Fake::start(&[]).await;
+    fake.world().state = "NeedsLogin";
+    let mut config = fake.config();
+    config.headscale.pre_auth_key_file = Some(fake.path("auth-key"));
+    let settings = settings(config, &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[]);
+    for _ in 0..10 {
+        assert_eq!(pass(&mut session, &settings, &[]).await, None);
+    }
+    assert_eq!(fake.world().tried, ["made-0"]);
+    let why = told(&session, Condition::MeshJoined);
+    assert!(!why.0 && why.1.contains("tailscaled"), "{why:?}");
+
+    // Nobody has seen the key: it is good for another login.
+    let tries = || fake.world().tried.len();
+    until(&mut session, &settings, |_| tries() == 2).await;
+    assert_eq!(fake.world().tried, ["made-0"; 2]);
+
+    // One that is refused is of no use to anybody.
+    fake.world().refusal = Some("authkey already used");
+    until(&mut session, &settings, |_| tries() == 3).await;
+    let expired = fake.world().count("POST /api/v1/preauthkey/expire");
+    assert_eq!(expired, 1);
+    let (_, why) = told(&session, Condition::MeshJoined);
+    assert!(why.contains("used already: give a new one"), "{why}");
+    pass(&mut session, &settings, &[]).await;
+    assert_eq!(told(&session, Condition::MeshJoined), (false, why));
+    assert_eq!(tries(), 3);
+
+    // Whoever is given a key does not wait.
+    write_atomic(&fake.path("auth-key"), b"given", 0o600).unwrap();
+    pass(&mut session, &settings, &[]).await;
+    assert_eq!(fake.world().tried, ["made-0", "made-0", "made-0", "made-1"]);
+}
