@@ -207,7 +207,7 @@ impl Session {
         }
         let has_changed = !steps.is_empty();
         for step in steps {
-            self.act(step, &wanted, &seen).await?;
+            self.act(step, &wanted, &seen, settings).await?;
         }
         if has_changed {
             status = self.tailscaled.status().await.map_err(said)?;
@@ -289,13 +289,15 @@ impl Session {
             server: server.clone(),
             hostname: hostname(settings),
         });
+        // As long as it is not known what is ours, nothing is known not to be.
+        let is_former = |net: &&IpNet| match local {
+            Some(_) => !routes.contains(net),
+            None => **net == NOBODYS,
+        };
         let former = self.kept.memory().routes.iter();
         Wanted {
             own,
-            former: former
-                .filter(|net| !routes.contains(net))
-                .copied()
-                .collect(),
+            former: former.filter(is_former).copied().collect(),
             routes,
         }
     }
@@ -342,12 +344,18 @@ impl Session {
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
     }
 
-    async fn act(&mut self, step: Step, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
+    async fn act(
+        &mut self,
+        step: Step,
+        wanted: &Wanted,
+        seen: &Seen,
+        settings: &Settings,
+    ) -> Result<(), String> {
         let repair = match &step {
             Step::Join(why) => {
                 tracing::info!(%why, "joining the mesh");
                 self.joined = Some(Instant::now());
-                self.join(wanted, seen).await?;
+                self.join(wanted, seen, settings).await?;
                 tracing::info!("joined the mesh");
                 "join"
             }

@@ -1,8 +1,8 @@
 //! What is wrong with a mesh is told with its remedy, and the remedy helps.
 
 use lab::{
-    Cluster, Grounds, JOINED, Member, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG, UPLINK,
-    eventually, open_policy,
+    Attached, Cluster, Grounds, JOINED, Member, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG,
+    UPLINK, eventually, open_policy,
 };
 use serde_json::{Value, json};
 
@@ -39,6 +39,7 @@ fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
 
     addresses_of_the_mesh_are_missed(&cluster.members[0]);
     networks_are_approved_again(&mut cluster, policy);
+    networks_that_are_not_known_are_not_withdrawn(&mut cluster, &pods);
     a_dead_server_is_told_of(&mut cluster);
 }
 
@@ -81,6 +82,34 @@ fn networks_are_approved_again(cluster: &mut Cluster<'_>, mut policy: Value) {
     member
         .await_condition("NetworksServed", true, JOINED)
         .unwrap();
+}
+
+/// The daemon starts, and whoever knew this node's networks says nothing any more.
+fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut Cluster<'_>, pods: &[Attached<'_>]) {
+    talk::await_all_to_all(pods);
+    let url = cluster.headscale.url();
+    let member = &mut cluster.members[0];
+    let right = member.config(&url);
+    let said = format!("nodeLocal: {:?}, ", member.networks());
+    let silent = right.replace(&said, "");
+    assert_ne!(silent, right);
+    member.stop_daemon().unwrap();
+    member.configure(&silent).unwrap();
+    member.launch().unwrap();
+    member
+        .await_condition("PodCIDRKnown", false, JOINED)
+        .unwrap();
+    // Then a whole pass was made.
+    member.await_condition("MeshJoined", true, JOINED).unwrap();
+    let node = cluster.headscale.node_named("node-1").unwrap();
+    for kind in ["available_routes", "approved_routes", "subnet_routes"] {
+        let count = node[kind].as_array().map_or(0, Vec::len);
+        assert_eq!(count, 2, "{kind}: {node}");
+    }
+    talk::check_all_to_all(pods);
+    member.configure(&right).unwrap();
+    member.signal(Signal::HUP);
+    member.await_ready(JOINED).unwrap();
 }
 
 fn a_dead_server_is_told_of(cluster: &mut Cluster<'_>) {

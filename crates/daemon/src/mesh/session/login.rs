@@ -6,15 +6,17 @@
 
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use tailnet::headscale::PreAuthKey;
 use tailnet::localapi::{AuthKey, JoinError, Start};
 
-use super::Session;
+use super::{NOBODYS, Session};
 use crate::causes::with_causes;
 use crate::config::Secrets;
 use crate::mesh::member;
 use crate::mesh::plan::{self, Seen, ServerView, Wanted};
 use crate::mesh::server::{KEY_LIFE, doubled};
+use crate::settings::Settings;
 
 /// How long a login may take.
 const JOIN: Duration = Duration::from_mins(1);
@@ -89,7 +91,12 @@ impl Logins {
 
 impl Session {
     /// Logs in.
-    pub(super) async fn join(&mut self, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
+    pub(super) async fn join(
+        &mut self,
+        wanted: &Wanted,
+        seen: &Seen,
+        settings: &Settings,
+    ) -> Result<(), String> {
         let own = wanted
             .own
             .as_ref()
@@ -98,14 +105,9 @@ impl Session {
         let auth_key = auth_key.inspect_err(|message| {
             self.logins.fail(message, AFTER_FAILURE, Instant::now());
         })?;
-        // Who else has our networks is known beforehand only by the server's list.
-        let routes = match &seen.server {
-            ServerView::Listed { .. } => plan::allowed(wanted, seen),
-            ServerView::Unknown => Vec::new(),
-        };
         let start = Start {
             auth_key: Some(auth_key),
-            prefs: member::start_prefs(own, routes),
+            prefs: member::start_prefs(own, advertised(wanted, seen, settings)),
         };
         let Err(error) = self.tailscaled.join(&start, JOIN).await else {
             self.logins.end();
@@ -149,6 +151,24 @@ impl Session {
             )),
         }
     }
+}
+
+/// The networks that are advertised with a login.
+fn advertised(wanted: &Wanted, seen: &Seen, settings: &Settings) -> Vec<IpNet> {
+    // Who else has our networks is known beforehand only by the server's list.
+    if seen.server == ServerView::Unknown {
+        return Vec::new();
+    }
+    if settings.networks.is_some() {
+        return plan::allowed(wanted, seen);
+    }
+    // As long as this node's networks are not known, what leads here goes on to do so.
+    let present = seen.prefs.advertised.iter().copied();
+    let kept = Wanted {
+        routes: present.filter(|net| *net != NOBODYS).collect(),
+        ..wanted.clone()
+    };
+    plan::allowed(&kept, seen)
 }
 
 #[cfg(test)]

@@ -105,9 +105,12 @@ impl Session {
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
                 memory.id = Some(own.id);
             }
-            let outside = wanted.routes.iter().filter(|route| !local.contains(route));
-            memory.outside = outside.copied().collect();
-            memory.routes.retain(|route| !is_over(route, wanted, seen));
+            // What is ours is as it was until it is known again.
+            if is_known {
+                let outside = wanted.routes.iter().filter(|route| !local.contains(route));
+                memory.outside = outside.copied().collect();
+                memory.routes.retain(|route| !is_over(route, wanted, seen));
+            }
             if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
                 memory.link = Some(link);
             }

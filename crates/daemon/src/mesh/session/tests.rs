@@ -2,6 +2,8 @@ mod fake;
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use self::fake::Fake;
 use super::*;
 use crate::conditions::Conditions;
@@ -10,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::podcidr::{NodeNetworks, Source};
 
 const OURS: &str = "10.244.1.0/24";
+const POD: &str = "10.244.200.9/32";
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -85,6 +88,39 @@ fn a_login_is_given_time() {
         &Step::Join(Why::LoggedOut),
         Some(Duration::ZERO)
     ));
+}
+
+#[tokio::test]
+async fn as_long_as_its_networks_are_not_known_a_node_withdraws_none() {
+    let fake = Fake::start(&[OURS, POD]).await;
+    let unknown = settings(fake.config(), &[]);
+    let mut session = session(&fake, Way::Ours, &unknown, &[OURS, POD]);
+    let view = pass(&mut session, &unknown, &[]).await.unwrap();
+    assert_eq!(view.outside, nets(&[POD]));
+    assert_eq!(session.kept.memory().routes, nets(&[OURS, POD]));
+    let changes = [
+        "PATCH /localapi/v0/prefs",
+        "POST /api/v1/node/1/approve_routes",
+    ];
+    assert_eq!(changes.map(|call| fake.world().count(call)), [0, 0]);
+
+    // When they are known, what is not among them goes.
+    let known = settings(fake.config(), &[OURS]);
+    let view = pass(&mut session, &known, &[]).await.unwrap();
+    assert_eq!(view.outside, []);
+    assert_eq!(session.kept.memory().routes, nets(&[OURS]));
+    assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
+    assert_eq!(fake.world().approved, [OURS]);
+}
+
+#[tokio::test]
+async fn what_was_advertised_to_be_heard_goes_though_networks_are_not_known() {
+    let nobodys = NOBODYS.to_string();
+    let fake = Fake::start(&[OURS, &nobodys]).await;
+    let unknown = settings(fake.config(), &[]);
+    let mut session = session(&fake, Way::Ours, &unknown, &[OURS, &nobodys]);
+    pass(&mut session, &unknown, &[]).await.unwrap();
+    assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
 }
 
 #[tokio::test]
