@@ -253,6 +253,11 @@ pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     wanted.routes.iter().filter(is_free).copied().collect()
 }
 
+/// A list of networks, advertised or approved, with those of ours that it is to have. Others stay.
+pub fn beside(present: &[IpNet], wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
+    merged(present, wanted, &allowed(wanted, seen))
+}
+
 /// Whether packets to this network are sent here.
 pub fn serves(seen: &Seen, route: &IpNet) -> bool {
     let by_server = match &seen.server {

@@ -319,6 +319,23 @@ impl Server {
         }
     }
 
+    /// Approves networks of a node beside what others have approved: the server takes nothing but a
+    /// whole list, and the one that was read last may be minutes old.
+    pub(super) async fn approve_beside(
+        &mut self,
+        node: u64,
+        merge: impl FnOnce(&[IpNet]) -> Vec<IpNet>,
+    ) -> Result<(), String> {
+        self.forget();
+        let read = self.client.node(node).await;
+        let approved = read.map_err(|error| with_causes(&error))?.approved;
+        let routes = merge(&approved);
+        if routes == approved {
+            return Ok(());
+        }
+        self.approve(node, &routes).await
+    }
+
     /// Approves networks of a node; this is the whole list.
     pub(super) async fn approve(&mut self, node: u64, routes: &[IpNet]) -> Result<(), String> {
         let outcome = self.client.approve_routes(node, routes).await;

@@ -245,7 +245,12 @@ impl Session {
     async fn exchange_news(&mut self, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
         let is_unheard = plan::may_be_unheard(wanted, seen);
         let is_over = self.unheard_of.is_over(is_unheard, Instant::now());
-        if !is_over || seen.prefs.advertised.contains(&NOBODYS) {
+        if !is_over {
+            return Ok(());
+        }
+        let prefs = self.tailscaled.prefs().await;
+        let advertised = prefs.map_err(|error| with_causes(&error))?.advertise_routes;
+        if advertised.contains(&NOBODYS) {
             return Ok(());
         }
         tracing::debug!("this member and the server are made to tell each other again");
@@ -258,9 +263,8 @@ impl Session {
         });
         let outcome = change.await;
         outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
-        let advertised = seen.prefs.advertised.iter().copied();
         let edit = member::prefs_edit(&Edit {
-            advertised: Some(advertised.chain([NOBODYS]).collect()),
+            advertised: Some(advertised.into_iter().chain([NOBODYS]).collect()),
             ..Edit::default()
         });
         let outcome = self.tailscaled.edit_prefs(&edit).await;
@@ -361,15 +365,14 @@ impl Session {
             }
             Step::Set(edit) => {
                 tracing::info!(?edit, "tailscaled is told otherwise");
-                let edit = member::prefs_edit(edit);
-                let outcome = self.tailscaled.edit_prefs(&edit).await;
-                outcome.map_err(|error| with_causes(&error))?;
+                self.set(edit, wanted, seen).await?;
                 "set"
             }
             Step::Approve { node, routes } => {
                 tracing::info!(node, ?routes, "approving networks");
                 if let Some(server) = &mut self.server {
-                    server.approve(*node, routes).await?;
+                    let merge = |approved: &[IpNet]| plan::beside(approved, wanted, seen);
+                    server.approve_beside(*node, merge).await?;
                 }
                 "approve"
             }
@@ -388,6 +391,19 @@ impl Session {
         if let Some(server) = &mut self.server {
             server.forget();
         }
+        Ok(())
+    }
+
+    /// Tells tailscaled otherwise. Its networks are one list, which others change as well: it is read
+    /// again, because the server was asked since.
+    async fn set(&self, edit: &Edit, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
+        let said = |error: tailnet::localapi::Error| with_causes(&error);
+        let mut edit = member::prefs_edit(edit);
+        if let Some(advertised) = &mut edit.advertise_routes {
+            let present = self.tailscaled.prefs().await.map_err(said)?;
+            *advertised = plan::beside(&present.advertise_routes, wanted, seen);
+        }
+        self.tailscaled.edit_prefs(&edit).await.map_err(said)?;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@ mod fake;
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::fake::Fake;
 use super::*;
@@ -13,9 +13,17 @@ use crate::podcidr::{NodeNetworks, Source};
 
 const OURS: &str = "10.244.1.0/24";
 const POD: &str = "10.244.200.9/32";
+/// Somebody else's.
+const THEIRS: &str = "192.168.7.0/24";
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn sorted(list: &Value) -> Vec<String> {
+    let mut texts: Vec<String> = serde_json::from_value(list.clone()).unwrap();
+    texts.sort();
+    texts
 }
 
 fn settings(config: Config, local: &[&str]) -> Settings {
@@ -158,4 +166,32 @@ async fn a_login_that_fails_is_not_tried_again_at_every_sign() {
     write_atomic(&fake.path("auth-key"), b"given", 0o600).unwrap();
     pass(&mut session, &settings, &[]).await;
     assert_eq!(fake.world().tried, ["made-0", "made-0", "made-0", "made-1"]);
+}
+
+#[tokio::test]
+async fn what_others_advertise_and_approve_meanwhile_stays() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    let mut session = session(&fake, Way::Hosts, &settings, &[OURS]);
+    pass(&mut session, &settings, &[]).await.unwrap();
+    // The list has just been read, and is not read again before the next change of ours.
+    fake.world().approved.push(THEIRS.to_owned());
+    fake.world().prefs["AdvertiseRoutes"] = json!([OURS, THEIRS]);
+    pass(&mut session, &settings, &[POD]).await.unwrap();
+    let all = [OURS, POD, THEIRS];
+    assert_eq!(sorted(&json!(fake.world().approved)), all);
+    assert_eq!(sorted(&fake.world().prefs["AdvertiseRoutes"]), all);
+}
+
+#[tokio::test]
+async fn what_a_host_is_told_while_the_server_is_asked_stays() {
+    let fake = Fake::start(&[]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    let mut session = session(&fake, Way::Hosts, &settings, &[]);
+    fake.world().meddle = Some(|world| {
+        world.prefs["AdvertiseRoutes"] = json!([THEIRS]);
+    });
+    pass(&mut session, &settings, &[]).await.unwrap();
+    let advertised = sorted(&fake.world().prefs["AdvertiseRoutes"]);
+    assert_eq!(advertised, [OURS, THEIRS]);
 }
