@@ -5,6 +5,7 @@ mod login;
 mod tell;
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
@@ -17,7 +18,7 @@ use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
 use super::patience::Patience;
 use super::plan::{self, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan};
-use super::server::{Server, doubled};
+use super::server::{NoServer, Server, doubled};
 use super::unheard::Unheard;
 use super::{View, Way, member};
 use crate::causes::with_causes;
@@ -48,6 +49,10 @@ pub(super) struct Session {
     way: Way,
     tailscaled: LocalApi,
     server: Option<Server>,
+    /// Why there is none to ask though the configuration names one.
+    no_server: Option<String>,
+    /// Until that is tried again.
+    server_missing: Patience,
     logins: Logins,
     standing: Option<Standing>,
     kept: Kept,
@@ -110,15 +115,12 @@ impl Session {
     ) -> Self {
         let secrets = Secrets::current(&config.headscale);
         let server = Server::new(config, &secrets, &reports.metrics);
-        let server = server.unwrap_or_else(|error| {
-            let conditions = &reports.conditions;
-            conditions.fails(Condition::HeadscaleReachable, error);
-            None
-        });
-        Self {
+        let mut session = Self {
             way,
             tailscaled,
-            server,
+            server: None,
+            no_server: None,
+            server_missing: Patience::new(SOON),
             logins: Logins::default(),
             standing: None,
             kept,
@@ -134,6 +136,36 @@ impl Session {
             was_allowed: false,
             failures: 0,
             unheard_of: Patience::new(SOON),
+        };
+        session.take_server(server);
+        session
+    }
+
+    /// Goes on with a server, or without one.
+    fn take_server(&mut self, server: Result<Option<Server>, NoServer>) {
+        match server {
+            Ok(server) => (self.server, self.no_server) = (server, None),
+            Err(error) => {
+                let message = error.to_string();
+                let conditions = &self.reports.conditions;
+                conditions.fails(Condition::HeadscaleReachable, &message);
+                self.no_server = Some(message);
+            }
+        }
+    }
+
+    /// Tries again to have a server to ask: what was in the way may be put right by now.
+    async fn ensure_server(&mut self, config: &Arc<Config>) {
+        let is_missing = self.no_server.is_some();
+        if !self.server_missing.is_over(is_missing, Instant::now()) {
+            return;
+        }
+        let (config, secrets) = (Arc::clone(config), self.logins.keys.clone());
+        let metrics = Arc::clone(&self.reports.metrics);
+        let made = spawn_blocking(move || Server::new(&config, &secrets, &metrics));
+        // It fails only if the process ends.
+        if let Ok(server) = made.await {
+            self.take_server(server);
         }
     }
 
@@ -181,6 +213,7 @@ impl Session {
         if let Some(keys) = current(&settings.config).await {
             self.logins.keys = keys;
         }
+        self.ensure_server(&settings.config).await;
         if let Some(server) = &mut self.server {
             server.take_key(&self.logins.keys);
             server.look(self.is_settled).await;

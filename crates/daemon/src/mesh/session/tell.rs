@@ -152,9 +152,10 @@ impl Session {
     }
 
     fn reachable(&self) -> Verdict {
-        match &self.server {
-            None => Verdict::holds("the server is not asked: headscale.url is not set"),
-            Some(server) => match server.problem() {
+        match (&self.server, &self.no_server) {
+            (None, Some(problem)) => Verdict::fails(problem),
+            (None, None) => Verdict::holds("the server is not asked: headscale.url is not set"),
+            (Some(server), _) => match server.problem() {
                 Some(problem) => Verdict::fails(problem),
                 None if server.has_key() => Verdict::holds("the server answers"),
                 None => Verdict::holds(

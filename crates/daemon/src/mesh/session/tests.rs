@@ -195,3 +195,20 @@ async fn what_a_host_is_told_while_the_server_is_asked_stays() {
     let advertised = sorted(&fake.world().prefs["AdvertiseRoutes"]);
     assert_eq!(advertised, [OURS, THEIRS]);
 }
+
+#[tokio::test]
+async fn a_server_that_cannot_be_set_up_is_told_of_and_tried_again() {
+    let fake = Fake::start(&[OURS]).await;
+    let mut config = fake.config();
+    config.headscale.ca_file = Some(fake.path("ca.pem"));
+    let settings = settings(config, &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    pass(&mut session, &settings, &[]).await.unwrap();
+    let (is_reachable, why) = told(&session, Condition::HeadscaleReachable);
+    assert!(!is_reachable && why.contains("ca.pem"), "{why}");
+
+    lab::certify([127, 0, 0, 1].into(), fake.files.path()).unwrap();
+    until(&mut session, &settings, |session| session.server.is_some()).await;
+    let (_, said) = told(&session, Condition::HeadscaleReachable);
+    assert!(!said.contains("ca.pem"), "{said}");
+}
