@@ -348,8 +348,12 @@ impl<'a> Member<'a> {
 
     /// Makes a pod, and attaches it by the configuration that the daemon wrote.
     pub fn pod(&self, name: &str) -> Result<Attached<'a>> {
+        self.pod_by(name, self.conf()?)
+    }
+
+    /// The same by another configuration.
+    pub fn pod_by(&self, name: &str, conf: Value) -> Result<Attached<'a>> {
         let pod = self.node.pod(name)?;
-        let conf = self.conf()?;
         let call = Call::new("ADD").path("/opt/cni/bin").pod(&pod).conf(&conf);
         let result = call.run(self.node, tools::headcni())?.ok_json()?;
         let ips = result["ips"].as_array().into_iter().flatten();

@@ -1,6 +1,7 @@
 //! Keeps our tailscaled out of the way of another one in the host's network: two in one destroy each
 //! other's rules.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,9 +88,14 @@ impl Ends {
         chosen.await.unwrap_or(Way::None)
     }
 
-    /// Makes the network of its own what it should be; whether it was made anew.
-    pub(super) async fn keep_apart(&self, settings: &Settings) -> Result<bool, String> {
-        let mut wanted = wanted(settings);
+    /// Makes the network of its own what it should be; whether it was made anew. `outside` are
+    /// addresses of this node's pods that are in none of its networks.
+    pub(super) async fn keep_apart(
+        &self,
+        settings: &Settings,
+        outside: &BTreeSet<IpNet>,
+    ) -> Result<bool, String> {
+        let mut wanted = wanted(settings, outside);
         let ensured = spawn_blocking(move || {
             wanted.resolver = resolver::find(Path::new("/"));
             namespace::ensure(&wanted)
@@ -126,10 +132,11 @@ impl Ends {
 }
 
 /// What that network has to know.
-fn wanted(settings: &Settings) -> namespace::Wanted {
+fn wanted(settings: &Settings, outside: &BTreeSet<IpNet>) -> namespace::Wanted {
     let tailscale = &settings.config.tailscale;
     let networks = settings.networks.as_ref();
-    let local: Vec<IpNet> = networks.map_or_else(Vec::new, |known| known.local.clone());
+    let mut local: Vec<IpNet> = networks.map_or_else(Vec::new, |known| known.local.clone());
+    local.extend(outside);
     let base = networks.map_or(&[][..], |known| known.base.as_slice());
     let all = [base, &local, &settings.mesh.remotes].concat();
     namespace::Wanted {
@@ -138,5 +145,33 @@ fn wanted(settings: &Settings) -> namespace::Wanted {
         local: local.iter().map(IpNet::trunc).collect(),
         cluster: IpNet::aggregate(&all),
         resolver: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_name;
+    use crate::podcidr::{NodeNetworks, Source};
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_address_outside_the_nodes_networks_is_this_nodes_all_the_same() {
+        let node = node_name::find(Some("n1"), None).unwrap();
+        let mut settings = Settings::new(Config::default(), node);
+        settings.networks = Some(Arc::new(NodeNetworks {
+            local: nets(&["10.244.1.0/24"]),
+            base: nets(&["10.244.0.0/16"]),
+            source: Source::NodeLocal,
+            base_source: None,
+        }));
+        let outside = nets(&["10.7.0.9/32", "10.244.200.9/32"]);
+        let wanted = wanted(&settings, &outside.into_iter().collect());
+        let local = nets(&["10.244.1.0/24", "10.7.0.9/32", "10.244.200.9/32"]);
+        assert_eq!(wanted.local, local);
+        assert_eq!(wanted.cluster, nets(&["10.7.0.9/32", "10.244.0.0/16"]));
     }
 }

@@ -128,7 +128,7 @@ impl Ends {
             let mut wait = FOREVER;
             let mut is_placed = true;
             if way == Way::OursApart {
-                match self.keep_apart(&current).await {
+                match self.keep_apart(&current, &outside).await {
                     // Whoever runs is in one that has no name any more.
                     Ok(is_new) if is_new && is_running => {
                         is_running = self.restart(&mut supervisor, Ending::Orderly).await;
