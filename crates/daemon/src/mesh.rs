@@ -1,8 +1,9 @@
 //! This node's place in the mesh: who it is there, which networks lead to it, and which lead to
 //! others.
 //!
-//! [`plan`] says what has to be done, [`remotes`] whose word counts, [`apart`] which addresses must
-//! not be used by anybody else, [`verdict`] what a person is told; all of them are pure.
+//! [`plan`] says what has to be done, [`remotes`] whose word counts, [`outside`] which pods get a route
+//! of their own, [`apart`] which addresses must not be used by anybody else, [`verdict`] what a person
+//! is told; all of them are pure.
 
 pub mod apart;
 mod beside;
@@ -15,6 +16,7 @@ mod member;
 pub mod memory;
 mod namespace;
 mod ours;
+pub mod outside;
 mod patience;
 pub mod plan;
 pub mod remotes;
@@ -29,7 +31,7 @@ mod way;
 
 use crate::conditions::{Condition, Conditions};
 
-pub use keep::{Ends, MOST_OUTSIDE, keep};
+pub use keep::{Ends, keep};
 pub use remove::remove;
 pub use view::{MeshLink, View};
 pub use way::Way;

@@ -1,7 +1,6 @@
 //! Keeps this node a member of the mesh until it is told to end: a pass at start, after every sign
 //! of a change, and from time to time all the same.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::beside::{self, Intruder};
 use super::memory::Kept;
+use super::outside::Outside;
 use super::session::{Session, Situation};
 use super::{View, Way, ours, report_none};
 use crate::conditions::Condition;
@@ -35,8 +35,6 @@ const COLLECT: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How often it is looked whether anything is heard of other nodes.
 const LISTEN: Duration = Duration::from_secs(3);
-/// So many of them have one.
-pub const MOST_OUTSIDE: usize = 64;
 
 /// What the mesh needs of the rest of the daemon.
 pub struct Ends {
@@ -123,12 +121,12 @@ impl Ends {
             let outside = self.outside(&current);
             let situation = Situation {
                 settings: &current,
-                outside: outside.iter().copied().collect(),
+                outside: &outside,
             };
             let mut wait = FOREVER;
             let mut is_placed = true;
             if way == Way::OursApart {
-                match self.keep_apart(&current, &outside).await {
+                match self.keep_apart(&current, &outside.routed).await {
                     // Whoever runs is in one that has no name any more.
                     Ok(is_new) if is_new && is_running => {
                         is_running = self.restart(&mut supervisor, Ending::Orderly).await;
@@ -342,17 +340,16 @@ impl Ends {
         }
     }
 
-    /// Addresses of pods that are in none of this node's networks, the first so many.
-    fn outside(&self, settings: &Settings) -> BTreeSet<IpNet> {
+    /// Addresses of pods that are in none of this node's networks.
+    fn outside(&self, settings: &Settings) -> Outside {
         let Some(networks) = &settings.networks else {
-            return BTreeSet::new();
+            return Outside::default();
         };
         let snapshot = self.pods.snapshot().into_iter();
         let attached = snapshot.filter(|pod| pod.state == PodState::Attached);
         let ips = attached.flat_map(|pod| pod.ips);
         let outside = ips.filter(|ip| !networks.local.iter().any(|local| local.contains(ip)));
-        let all: BTreeSet<IpNet> = outside.map(IpNet::from).collect();
-        all.into_iter().take(MOST_OUTSIDE).collect()
+        Outside::choose(outside.map(IpNet::from).collect(), &settings.mesh.outside)
     }
 }
 

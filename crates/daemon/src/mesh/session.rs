@@ -16,6 +16,7 @@ use self::login::Logins;
 use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
+use super::outside::Outside;
 use super::patience::Patience;
 use super::plan::{self, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan};
 use super::server::{NoServer, Server, doubled};
@@ -101,7 +102,7 @@ impl Standing {
 pub(super) struct Situation<'a> {
     pub(super) settings: &'a Settings,
     /// Addresses of pods that are in none of this node's networks.
-    pub(super) outside: Vec<IpNet>,
+    pub(super) outside: &'a Outside,
 }
 
 impl Session {
@@ -250,7 +251,7 @@ impl Session {
             }
         }
         let seen = self.seen(&status, &prefs, &wanted, settings);
-        let found = self.tell(settings, &status, &wanted, &seen).await?;
+        let found = self.tell(situation, &status, &wanted, &seen).await?;
         self.exchange_news(&wanted, &seen).await?;
         let wait = match (self.is_settled, &self.server) {
             (true, Some(server)) => server.due_in(true).min(FULL_PASS),
@@ -320,7 +321,7 @@ impl Session {
         let settings = situation.settings;
         let local = settings.networks.as_ref();
         let mut routes = local.map_or_else(Vec::new, |networks| networks.local.clone());
-        routes.extend(&situation.outside);
+        routes.extend(&situation.outside.routed);
         let own = settings.config.headscale.url.as_ref();
         let own = own.filter(|_| self.way != Way::Hosts).map(|server| Own {
             server: server.clone(),

@@ -1,10 +1,12 @@
 //! What a person is told about the mesh: what holds, and if it doesn't, what to do.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 
+use super::outside::MOST;
 use super::plan::{Conflict, Login, OwnNode, Prefs, Seen, ServerView, Wanted, serves};
 use super::remotes::Refusal;
 
@@ -12,6 +14,8 @@ use super::remotes::Refusal;
 pub const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Clocks that differ by more make certificates and keys invalid too early or too late.
 pub const SKEW: Duration = Duration::from_secs(30);
+/// So many of many addresses are named.
+const NAMED: usize = 4;
 
 /// Whether something holds, and what there is to say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,18 @@ impl Verdict {
             holds: false,
             message: message.into(),
         }
+    }
+
+    /// The same, unless there is more that is wrong.
+    #[must_use]
+    pub fn and(self, wrong: impl IntoIterator<Item = String>) -> Self {
+        let said = (!self.holds).then(|| self.message.clone());
+        let mut wrong = wrong.into_iter().peekable();
+        if wrong.peek().is_none() {
+            return self;
+        }
+        let all: Vec<String> = said.into_iter().chain(wrong).collect();
+        Self::fails(all.join("; "))
     }
 }
 
@@ -110,6 +126,21 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
              autoApprovers of the policy do it, or give the daemon an API key"
         )),
     }
+}
+
+/// What is wrong if addresses of pods get no route of their own.
+pub fn left_out(addresses: &BTreeSet<IpNet>) -> Option<String> {
+    let all: Vec<IpNet> = addresses.iter().copied().collect();
+    let more = all.len().saturating_sub(NAMED);
+    let named = match all.as_slice() {
+        [] => return None,
+        all if more == 0 => list(all),
+        all => format!("{} and {more} more", texts(&all[..NAMED]).join(", ")),
+    };
+    Some(format!(
+        "{named} don't lead here: of pods outside the node's networks, {MOST} addresses have a route of \
+         their own; let IPAM give pods addresses of the node's networks, or delete some of those pods"
+    ))
 }
 
 /// Whether nobody else has what this node has.
@@ -219,8 +250,11 @@ fn has_all(all: &[IpNet], some: &[IpNet]) -> bool {
 }
 
 fn list(networks: &[IpNet]) -> String {
-    let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
-    texts.join(" and ")
+    texts(networks).join(" and ")
+}
+
+fn texts(networks: &[IpNet]) -> Vec<String> {
+    networks.iter().map(IpNet::to_string).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use tailnet::localapi::{Reach, Status};
 
-use super::{FULL_PASS, Session};
+use super::{FULL_PASS, Session, Situation};
 use crate::causes::with_causes;
 use crate::conditions::{Condition, Conditions};
 use crate::mesh::apart::{Addresses, intruders};
@@ -24,11 +24,12 @@ impl Session {
     /// Tells everybody how it is.
     pub(super) async fn tell(
         &mut self,
-        settings: &Settings,
+        situation: &Situation<'_>,
         status: &Status,
         wanted: &Wanted,
         seen: &Seen,
     ) -> Result<View, String> {
+        let settings = situation.settings;
         let config = &settings.config;
         let tag = config.tailscale.tags.first().cloned().unwrap_or_default();
         self.greeted.greet(&self.tailscaled, &status.peers, &tag);
@@ -50,7 +51,10 @@ impl Session {
         } else {
             Verdict::fails("waiting for the node's networks: see PodCIDRKnown")
         };
+        // Nothing that comes on top of it is mended by asking more often.
         self.is_settled = served.holds;
+        let left_out = verdict::left_out(&situation.outside.left_out);
+        let served_all = served.clone().and(left_out);
         self.count(wanted, seen, status, &tag).await;
 
         let is_ours = wanted.own.is_some();
@@ -63,7 +67,7 @@ impl Session {
                 Condition::NetworksUnique,
                 verdict::unique(&conflicts, &refusals),
             ),
-            (Condition::NetworksServed, served.clone()),
+            (Condition::NetworksServed, served_all),
             (Condition::HeadscaleReachable, self.reachable()),
             (Condition::CredentialsLast, self.credentials(status)),
             (

@@ -97,6 +97,34 @@ fn what_is_not_served_is_told_with_the_step_that_is_missing() {
 }
 
 #[test]
+fn addresses_without_a_route_are_named_with_a_remedy() {
+    let told = |count: u8| {
+        let address = |number| IpNet::from(std::net::IpAddr::from([10, 244, 200, number]));
+        left_out(&(1..=count).map(address).collect())
+    };
+    assert_eq!(told(0), None);
+    let one = told(1).unwrap();
+    assert!(one.starts_with("10.244.200.1/32 don't lead here"), "{one}");
+    assert!(
+        one.contains("64 addresses") && one.contains("IPAM"),
+        "{one}"
+    );
+    let many = told(9).unwrap();
+    assert!(many.contains("10.244.200.4/32 and 5 more don't"), "{many}");
+}
+
+#[test]
+fn all_that_is_wrong_is_told() {
+    let more = || ["first".to_owned(), "second".to_owned()];
+    let well = Verdict::holds("well");
+    assert_eq!(well.clone().and(None), well);
+    assert_eq!(well.and(more()), Verdict::fails("first; second"));
+    let ill = Verdict::fails("ill");
+    assert_eq!(ill.clone().and(None), ill);
+    assert_eq!(ill.and(more()), Verdict::fails("ill; first; second"));
+}
+
+#[test]
 fn another_nodes_network_is_named() {
     let conflict = Conflict {
         ours: nets(&["10.244.1.0/24"])[0],
