@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
+use tailnet::localapi::Member;
 
 use super::outside::MOST;
 use super::plan::{Conflict, Login, OwnNode, Prefs, Seen, ServerView, Wanted, serves};
@@ -126,6 +127,31 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
              autoApprovers of the policy do it, or give the daemon an API key"
         )),
     }
+}
+
+/// What is wrong with this node's own tags: others send packets only to who has the tag of all nodes.
+pub fn untagged(seen: &Seen, this: &Member, tag: &str, is_ours: bool) -> Option<String> {
+    // Whoever is no member has no tags.
+    if seen.login != Login::Running || this.tags.iter().any(|it| it == tag) {
+        return None;
+    }
+    let id = this
+        .node_id
+        .map_or_else(|| "ID".to_owned(), |id| id.to_string());
+    // The command sets the whole list.
+    let all = [this.tags.as_slice(), &[tag.to_owned()]].concat().join(",");
+    let at_server = format!("\"headscale nodes tag -i {id} -t {all}\" at the server");
+    let remedy = if is_ours {
+        format!(
+            "run {at_server}, and give a pre-auth key the tag when it is made (headscale preauthkeys \
+             create --tags {tag})"
+        )
+    } else {
+        format!("run \"tailscale up --advertise-tags={tag}\" on this node, or {at_server}")
+    };
+    Some(format!(
+        "this node is without {tag} (tailscale.tags), so other nodes send nothing here: {remedy}"
+    ))
 }
 
 /// What is wrong if addresses of pods get no route of their own.

@@ -46,18 +46,20 @@ impl Session {
         let Judgement { remotes, refusals } = judge(&member::claims(status), &trust);
         let conflicts = plan::conflicts(wanted, seen);
         let is_known = networks.is_some();
-        let served = if is_known {
+        let routed = if is_known {
             verdict::served(wanted, seen, &conflicts)
         } else {
             Verdict::fails("waiting for the node's networks: see PodCIDRKnown")
         };
         // Nothing that comes on top of it is mended by asking more often.
-        self.is_settled = served.holds;
-        let left_out = verdict::left_out(&situation.outside.left_out);
-        let served_all = served.clone().and(left_out);
+        self.is_settled = routed.holds;
         self.count(wanted, seen, status, &tag).await;
 
         let is_ours = wanted.own.is_some();
+        let untagged = verdict::untagged(seen, &status.this, &tag, is_ours);
+        let served = routed.clone().and(untagged);
+        let left_out = verdict::left_out(&situation.outside.left_out);
+        let served_all = served.clone().and(left_out);
         let mut told = vec![
             (
                 Condition::MeshJoined,
@@ -81,7 +83,7 @@ impl Session {
             apart(settings, local, base, status, self.links_beside(&host)),
         ));
         // What is not served yet is not in the filter either.
-        let policy = if served.holds {
+        let policy = if routed.holds {
             self.policy(local, base, &tag).await
         } else {
             Verdict::fails("not known until packets for pods are sent here: see NetworksServed")

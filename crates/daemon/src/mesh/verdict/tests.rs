@@ -96,6 +96,29 @@ fn what_is_not_served_is_told_with_the_step_that_is_missing() {
     );
 }
 
+#[rstest]
+#[case(true, "\"headscale nodes tag -i 7 -t tag:other,tag:k8s-node\"")]
+#[case(true, "headscale preauthkeys create --tags tag:k8s-node")]
+#[case(false, "\"tailscale up --advertise-tags=tag:k8s-node\" on this node")]
+fn a_node_without_the_tag_is_told_how_to_get_it(#[case] is_ours: bool, #[case] remedy: &str) {
+    let mut this = Member {
+        node_id: Some(7),
+        tags: vec!["tag:other".to_owned()],
+        ..Member::default()
+    };
+    let member = seen(&[], ServerView::Unknown);
+    let told = |this: &Member, seen: &Seen| untagged(seen, this, "tag:k8s-node", is_ours);
+    let said = told(&this, &member).unwrap();
+    assert!(said.contains(remedy), "{said}");
+    let outsider = Seen {
+        login: Login::Needed,
+        ..member.clone()
+    };
+    assert_eq!(told(&this, &outsider), None, "it is no member yet");
+    this.tags.push("tag:k8s-node".to_owned());
+    assert_eq!(told(&this, &member), None);
+}
+
 #[test]
 fn addresses_without_a_route_are_named_with_a_remedy() {
     let told = |count: u8| {
