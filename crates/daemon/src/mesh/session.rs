@@ -105,6 +105,16 @@ pub(super) struct Situation<'a> {
     pub(super) outside: &'a Outside,
 }
 
+/// What came of a pass.
+struct Passed {
+    /// Nothing while a login is waited for.
+    view: Option<View>,
+    /// When to look again if nothing happens before.
+    wait: Duration,
+    /// Whether something that was to be done was refused, though this node is a member.
+    is_refused: bool,
+}
+
 impl Session {
     /// It blocks: it reads files.
     pub(super) fn new(
@@ -172,17 +182,19 @@ impl Session {
 
     /// Looks, acts and tells. The time is when to look again if nothing happens before.
     pub(super) async fn pass(&mut self, situation: &Situation<'_>) -> (Option<View>, Duration) {
-        match self.try_pass(situation).await {
-            Ok(outcome) => {
+        let view = match self.try_pass(situation).await {
+            Ok(passed) if !passed.is_refused => {
                 self.failures = 0;
-                outcome
+                return (passed.view, passed.wait);
             }
+            Ok(passed) => passed.view,
             Err(message) => {
-                self.failures = self.failures.saturating_add(1);
                 self.tell_failure(message);
-                (None, doubled(AFTER_FAILURE, self.failures))
+                None
             }
-        }
+        };
+        self.failures = self.failures.saturating_add(1);
+        (view, doubled(AFTER_FAILURE, self.failures))
     }
 
     /// Whether others have not been heard for so long that the server has to be asked: the next pass
@@ -203,10 +215,7 @@ impl Session {
         is_unheard
     }
 
-    async fn try_pass(
-        &mut self,
-        situation: &Situation<'_>,
-    ) -> Result<(Option<View>, Duration), String> {
+    async fn try_pass(&mut self, situation: &Situation<'_>) -> Result<Passed, String> {
         let settings = situation.settings;
         let said = |error: tailnet::localapi::Error| with_causes(&error);
         let mut status = self.tailscaled.status().await.map_err(said)?;
@@ -237,11 +246,22 @@ impl Session {
             && let Some((message, wait)) = self.logins.held(Instant::now())
         {
             self.tell_failure(message);
-            return Ok((None, wait));
+            return Ok(Passed {
+                view: None,
+                wait,
+                is_refused: false,
+            });
         }
         let has_changed = !steps.is_empty();
+        let mut refused = Vec::new();
         for step in steps {
-            self.act(step, &wanted, &seen, settings).await?;
+            let is_login = step.is_login();
+            match self.act(step, &wanted, &seen, settings).await {
+                // What others refuse is told of beside all the rest.
+                Err(message) if is_login => return Err(message),
+                Err(message) => refused.push(message),
+                Ok(()) => {}
+            }
         }
         if has_changed {
             status = self.tailscaled.status().await.map_err(said)?;
@@ -251,7 +271,10 @@ impl Session {
             }
         }
         let seen = self.seen(&status, &prefs, &wanted, settings);
-        let found = self.tell(situation, &status, &wanted, &seen).await?;
+        let is_refused = !refused.is_empty();
+        let view = self
+            .tell(situation, &status, &wanted, &seen, refused)
+            .await?;
         self.exchange_news(&wanted, &seen).await?;
         let wait = match (self.is_settled, &self.server) {
             (true, Some(server)) => server.due_in(true).min(FULL_PASS),
@@ -259,7 +282,11 @@ impl Session {
             (false, Some(server)) => server.due_in(false).clamp(SOON / 4, SOON),
             (false, None) => SOON,
         };
-        Ok((Some(found), wait))
+        Ok(Passed {
+            view: Some(view),
+            wait,
+            is_refused,
+        })
     }
 
     /// Whoever stands elsewhere now may soon be told more of it.

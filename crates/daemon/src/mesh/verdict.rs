@@ -117,7 +117,16 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
             ))
         }
         ServerView::Listed { own: Some(own), .. } if !has_all(&own.approved, &missing) => {
-            Verdict::fails(format!("{what}: they are advertised, and not approved yet"))
+            // The command sets the whole list.
+            let mut all = [own.approved.as_slice(), &missing].concat();
+            all.sort();
+            all.dedup();
+            let (id, all) = (own.id, texts(&all).join(","));
+            Verdict::fails(format!(
+                "{what}: they are advertised, and not approved yet; if the daemon can't do it, run \
+                 \"headscale nodes approve-routes -i {id} -r {all}\", or let autoApprovers of the policy \
+                 do it"
+            ))
         }
         ServerView::Listed { .. } => Verdict::fails(format!(
             "{what}: they are advertised and approved, and the server does not send them to others yet"

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use crate::{talk, turn};
 
 const KEY: &str = "/etc/headcni/auth-key";
+/// A tag that is not the nodes'.
+const OTHER_TAG: &str = "tag:other";
 
 /// Gives a node a pre-auth key, and no other.
 fn give(member: &Member<'_>, url: &str, key: &str) {
@@ -48,10 +50,7 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
             .then_some(said)
     });
     refused.unwrap_or_else(|error| panic!("{error:#}\n{}", second.told()));
-    let another = cluster.headscale.preauth_key(TAG).unwrap();
-    let second = &cluster.members[1];
-    put(second, KEY, &another);
-    second.await_ready(JOINED).unwrap();
+    a_node_that_lacks_something_is_told_how_to_get_it(&cluster, &cluster.members[1]);
 
     // A reboot needs no key again, and the file has one that is used up.
     let first = &mut cluster.members[0];
@@ -67,6 +66,45 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
     talk::check_all_to_all(&pods);
+}
+
+/// It is let in by a key that has not the nodes' tag, and nobody approves its networks.
+fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node: &Member<'_>) {
+    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    policy["autoApprovers"] = json!({"routes": {}});
+    policy["tagOwners"][OTHER_TAG] = json!([]);
+    cluster.headscale.set_policy(&policy).unwrap();
+    let key = cluster.headscale.preauth_key(OTHER_TAG).unwrap();
+    put(node, KEY, &key);
+    let await_told = |words: [&str; 2]| {
+        let told = lab::eventually(JOINED, &format!("told of {words:?}"), || {
+            let (is_served, said) = node.condition("NetworksServed").ok()?;
+            assert!(!is_served, "{said}");
+            words.iter().all(|word| said.contains(word)).then_some(said)
+        });
+        told.unwrap_or_else(|error| panic!("{error:#}\n{}", node.told()))
+    };
+    await_told(["approve-routes", "autoApprovers"]);
+    let (is_member, said) = node.condition("MeshJoined").unwrap();
+    assert!(is_member, "{said}");
+
+    let networks = node.networks();
+    let networks = networks.each_ref().map(String::as_str);
+    cluster
+        .headscale
+        .approve(node.node.name(), &networks)
+        .unwrap();
+    let said = lab::eventually(JOINED, "its networks lead here", || {
+        let said = await_told(["headscale nodes tag", TAG]);
+        (!said.contains("don't lead here")).then_some(said)
+    })
+    .unwrap();
+    assert_ne!(node.get("/ready").unwrap().status, 200);
+    // As a person would copy it.
+    let command = said.split('"').find_map(|it| it.strip_prefix("headscale "));
+    let command = command.unwrap_or_else(|| panic!("no command: {said}"));
+    cluster.headscale.cli(command.split(' ')).unwrap();
+    node.await_ready(JOINED).unwrap();
 }
 
 #[test]

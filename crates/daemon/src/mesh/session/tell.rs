@@ -21,13 +21,14 @@ use crate::metrics::{ByCredential, ByNetworks};
 use crate::settings::Settings;
 
 impl Session {
-    /// Tells everybody how it is.
+    /// Tells everybody how it is. `refused` is what could not be done, in words.
     pub(super) async fn tell(
         &mut self,
         situation: &Situation<'_>,
         status: &Status,
         wanted: &Wanted,
         seen: &Seen,
+        refused: Vec<String>,
     ) -> Result<View, String> {
         let settings = situation.settings;
         let config = &settings.config;
@@ -59,7 +60,7 @@ impl Session {
         let untagged = verdict::untagged(seen, &status.this, &tag, is_ours);
         let served = routed.clone().and(untagged);
         let left_out = verdict::left_out(&situation.outside.left_out);
-        let served_all = served.clone().and(left_out);
+        let served_all = served.clone().and(refused).and(left_out);
         let mut told = vec![
             (
                 Condition::MeshJoined,

@@ -84,7 +84,9 @@ fn what_is_not_served_is_told_with_the_step_that_is_missing() {
     };
     assert!(told(&seen(&all, listed(unheard))).ends_with("the server has not heard of it yet"));
     let approved = seen(&all, listed(own(&all[..1], &[])));
-    assert!(told(&approved).ends_with("and not approved yet"));
+    let remedy = "headscale nodes approve-routes -i 1 -r 10.244.1.0/24,fd00:244:0:1::/64";
+    assert!(told(&approved).contains(remedy), "{}", told(&approved));
+    assert!(told(&approved).contains("autoApprovers"));
     let approved = seen(&all, listed(own(&all, &all[..1])));
     assert!(told(&approved).contains("does not send them to others yet"));
     let mut all_well = seen(&all, listed(own(&all, &all)));
