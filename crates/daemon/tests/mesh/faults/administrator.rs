@@ -1,4 +1,4 @@
-//! Somebody changes things at the server by hand.
+//! Somebody changes things at the server, or a node's membership, by hand.
 
 use lab::{JOINED, Member, POD_NETWORKS, TAG, eventually, open_policy};
 use serde_json::json;
@@ -29,6 +29,14 @@ fn what_an_administrator_takes_away_comes_back() {
         talk.silence("node expired at the server", || {
             until_logged(member, "joined the mesh", || {
                 headscale.expire("node-1").unwrap();
+            });
+        });
+        member.await_ready(JOINED).unwrap();
+
+        talk.silence("logged out on the node", || {
+            until_logged(member, "joined the mesh", || {
+                let line = format!("{} logout", member.tailscale_line());
+                member.sh(&line).unwrap();
             });
         });
         member.await_ready(JOINED).unwrap();
