@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use lab::{Cluster, Grounds, Member, POD_NETWORKS, Pod, Site};
+use lab::{Cluster, Grounds, JOINED, Member, POD_NETWORKS, Pod, Signal, Site, eventually};
+use serde_json::json;
 
 use crate::{talk, turn};
 
@@ -20,24 +21,53 @@ fn pods_on_a_bridge_reach_pods_of_other_nodes() {
         .configure(&format!("{config}cni: {{mode: bridge}}\n"))
         .unwrap();
     cluster.start().unwrap();
-    let bridged = attach(&cluster.members[0]);
+    let bridged = attach(&cluster.members[0], "headcni");
+    let bridged = (&bridged.0, &bridged.1[..]);
     let native = cluster.members[1].pod("p").unwrap();
-    for ip in &native.ips {
-        talk::check_pair((&bridged.0, &bridged.1), &native.pod, *ip);
-    }
-    for ip in &bridged.1 {
-        talk::check_pair((&native.pod, &native.ips), &bridged.0, *ip);
-    }
+    check_both_ways(bridged, (&native.pod, &native.ips));
+
+    cluster.members[1].detach(&native).unwrap();
+    delegate(&cluster.members[1], &url);
+    let delegated = attach(&cluster.members[1], "delegated");
+    check_both_ways(bridged, (&delegated.0, &delegated.1));
     let account = sniffer.end().unwrap();
     account.check_nothing_in_clear().unwrap();
 }
 
+/// Makes a node one whose pods are made by headcni's delegate, by a configuration of its administrator's.
+fn delegate(member: &Member<'_>, url: &str) {
+    let config = member.config(url);
+    let cni = "{mode: bridge, exclusive: false, bridge: {name: cni0}}";
+    member.configure(&format!("{config}cni: {cni}\n")).unwrap();
+    member.signal(Signal::HUP);
+    eventually(JOINED, "its bridge is known", || {
+        let inside = member.sh("nft list set inet headcni inside").ok()?;
+        inside.contains("cni0").then_some(())
+    })
+    .unwrap();
+    let list = json!({
+        "cniVersion": "1.0.0",
+        "name": "delegated",
+        "plugins": [{"type": "headcni", "delegate": {"type": "bridge", "bridge": "cni0"}}],
+    });
+    let path = "/etc/cni/net.d/05-delegated.conflist";
+    member.node.write(path, list.to_string()).unwrap();
+}
+
+fn check_both_ways(one: (&Pod<'_>, &[IpAddr]), other: (&Pod<'_>, &[IpAddr])) {
+    for (from, (to, ips)) in [(one, other), (other, one)] {
+        for ip in ips {
+            talk::check_pair(from, to, *ip);
+        }
+    }
+}
+
 /// By the real cnitool, as by the document that is there.
-fn attach<'a>(member: &Member<'a>) -> (Pod<'a>, Vec<IpAddr>) {
-    let pod = member.node.pod("b").unwrap();
+fn attach<'a>(member: &Member<'a>, network: &str) -> (Pod<'a>, Vec<IpAddr>) {
+    let pod = member.node.pod(network).unwrap();
     let tool = member
         .node
-        .cnitool("/etc/cni/net.d", "add", "headcni", pod.netns_path())
+        .cnitool("/etc/cni/net.d", "add", network, pod.netns_path())
         .path("/opt/cni/bin");
     let outcome = tool.run().unwrap();
     outcome.ok().unwrap();
