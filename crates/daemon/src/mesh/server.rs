@@ -96,7 +96,8 @@ impl Server {
             let duration = metrics.mesh.server_duration.get_or_create(&by);
             duration.observe(call.took.as_secs_f64());
             if let Some(clock) = call.clock {
-                metrics.mesh.clock_skew.set(clock.skew().as_secs_f64());
+                let ahead = clock.local_ahead();
+                metrics.mesh.clock_skew.set(ahead.as_secs_f64());
             }
         });
         Ok(Some(Self::asked_by(client, key, config)))
@@ -228,9 +229,9 @@ impl Server {
         self.key_expires
     }
 
-    /// How far our clock is ahead of its.
-    pub(super) fn skew(&self) -> Option<SignedDuration> {
-        self.client.clock().map(|clock| clock.skew())
+    /// Its clock and ours, by its last answer.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        self.client.clock()
     }
 
     /// Its list, from this member's point of view.

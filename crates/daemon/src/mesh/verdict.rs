@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
+use tailnet::headscale::Clock;
 use tailnet::localapi::Member;
 
 use super::outside::MOST;
@@ -243,17 +244,17 @@ pub fn credentials(all: &[Credential], now: Timestamp) -> Verdict {
     Verdict::fails(told.join("; "))
 }
 
-/// Whether this node's clock is the server's; `skew` is how far it is ahead of it.
-pub fn clock(skew: Option<SignedDuration>) -> Verdict {
-    let Some(skew) = skew else {
+/// Whether this node's clock is the server's.
+pub fn clock(clock: Option<Clock>) -> Verdict {
+    let Some(ahead) = clock.map(|clock| clock.local_ahead()) else {
         return Verdict::holds("the server has not said what time it is");
     };
-    if skew.unsigned_abs() <= SKEW {
+    if ahead.unsigned_abs() <= SKEW {
         return Verdict::holds("this node's clock is the server's");
     }
     let (seconds, side) = (
-        skew.unsigned_abs().as_secs(),
-        if skew.is_negative() {
+        ahead.unsigned_abs().as_secs(),
+        if ahead.is_negative() {
             "behind"
         } else {
             "ahead of"

@@ -15,9 +15,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// How far the server's clock is ahead of this node's.
-    pub fn skew(&self) -> SignedDuration {
-        self.server.duration_since(self.local)
+    /// How far this node's clock is ahead of the server's; less than nought if it is behind.
+    pub fn local_ahead(&self) -> SignedDuration {
+        self.local.duration_since(self.server)
     }
 
     pub(super) fn read(headers: &HeaderMap, local: Timestamp) -> Option<Self> {
@@ -40,9 +40,10 @@ mod tests {
     }
 
     #[test]
-    fn the_skew_is_how_far_the_server_is_ahead() {
-        let clock = read("Mon, 16 Nov 2026 06:01:30 GMT").unwrap();
-        assert_eq!(clock.skew(), SignedDuration::from_secs(90));
+    fn a_node_whose_server_says_a_later_time_is_behind() {
+        let ahead = |date| read(date).unwrap().local_ahead().as_secs();
+        assert_eq!(ahead("Mon, 16 Nov 2026 06:01:30 GMT"), -90);
+        assert_eq!(ahead("Mon, 16 Nov 2026 05:59:00 GMT"), 60);
     }
 
     #[test]

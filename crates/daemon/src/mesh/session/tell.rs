@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
+use tailnet::headscale::Clock;
 use tailnet::localapi::{Reach, Status};
 
 use super::{FULL_PASS, Session, Situation};
@@ -73,10 +74,7 @@ impl Session {
             (Condition::NetworksServed, served_all),
             (Condition::HeadscaleReachable, self.reachable()),
             (Condition::CredentialsLast, self.credentials(status)),
-            (
-                Condition::ClockRight,
-                verdict::clock(self.server.as_ref().and_then(Server::skew)),
-            ),
+            (Condition::ClockRight, verdict::clock(self.clock())),
         ];
         let host = link::look().await?;
         told.push((
@@ -151,11 +149,20 @@ impl Session {
         if self.server.as_ref().is_none_or(Server::was_asked) {
             told.push((Condition::HeadscaleReachable, self.reachable()));
         }
+        // A wrong clock can be why: a key is good for minutes only.
+        if let Some(clock) = self.clock() {
+            told.push((Condition::ClockRight, verdict::clock(Some(clock))));
+        }
         if !self.is_settled {
             let served = Verdict::fails("not known while this node can't join: see MeshJoined");
             told.push((Condition::NetworksServed, served));
         }
         report(&self.reports.conditions, told);
+    }
+
+    /// The server's clock and ours, once it has answered.
+    fn clock(&self) -> Option<Clock> {
+        self.server.as_ref().and_then(Server::clock)
     }
 
     fn reachable(&self) -> Verdict {

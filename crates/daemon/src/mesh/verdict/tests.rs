@@ -206,14 +206,29 @@ fn keys_that_expire_soon_are_told_of(#[case] hours: i64, #[case] holds: bool, #[
     assert!(told.message.contains(words), "{told:?}");
 }
 
+/// What is told if the server says this time while it is six o'clock here.
+fn told_at_six(server: &str) -> Verdict {
+    let at = |time: &str| format!("2026-11-16T{time}Z").parse().unwrap();
+    clock(Some(Clock {
+        server: at(server),
+        local: at("06:00:00"),
+    }))
+}
+
 #[test]
 fn a_wrong_clock_is_told_of() {
     assert!(clock(None).holds);
-    assert!(clock(Some(SignedDuration::from_secs(-29))).holds);
-    let behind = clock(Some(SignedDuration::from_secs(-3600)));
-    assert!(!behind.holds && behind.message.contains("3600 seconds behind"));
-    let ahead = clock(Some(SignedDuration::from_secs(31)));
-    assert!(!ahead.holds && ahead.message.contains("31 seconds ahead of"));
+    assert!(told_at_six("06:00:29").holds && told_at_six("05:59:31").holds);
+    let behind = told_at_six("07:00:00");
+    assert!(
+        !behind.holds && behind.message.contains("3600 seconds behind the server's"),
+        "{behind:?}"
+    );
+    let ahead = told_at_six("05:59:29");
+    assert!(
+        !ahead.holds && ahead.message.contains("31 seconds ahead of the server's"),
+        "{ahead:?}"
+    );
 }
 
 #[test]
