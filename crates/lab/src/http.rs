@@ -1,6 +1,6 @@
-//! A client for plain HTTP in a namespace, so that no `curl` has to be there.
+//! Plain HTTP in a namespace, so that no `curl` has to be there.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,6 +10,9 @@ use crate::netns::Netns;
 
 /// How long a server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Far more than any client says before its body.
+const LONGEST_HEAD: usize = 1 << 14;
 
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +41,23 @@ pub fn http_get(place: &impl Netns, server: SocketAddr, path: &str) -> Result<Re
         .with_context(|| format!("GET {path} of {server}"))?;
     let answer = String::from_utf8_lossy(&answer);
     Response::parse(&answer).with_context(|| format!("GET {path} of {server}"))
+}
+
+/// An answer with a length. Each header has its line's end with it.
+pub fn http_answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+}
+
+/// What a client says before its body, with the empty line.
+pub(crate) fn read_head(client: &mut impl Read) -> io::Result<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && head.len() < LONGEST_HEAD {
+        client.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
 impl Response {

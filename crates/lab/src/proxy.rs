@@ -1,16 +1,14 @@
 //! A proxy that makes tunnels, as networks have that let nobody out otherwise.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
 
+use crate::http::read_head;
 use crate::netns::Netns;
-
-/// Far more than any client says before its tunnel is made.
-const LONGEST_HEAD: usize = 1 << 14;
 
 /// A proxy for `CONNECT`. It listens until dropped; tunnels live as long as their ends.
 #[derive(Debug)]
@@ -64,13 +62,7 @@ impl Drop for Proxy {
 }
 
 fn tunnel(mut client: TcpStream, targets: &Mutex<Vec<String>>) -> io::Result<()> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") && head.len() < LONGEST_HEAD {
-        client.read_exact(&mut byte)?;
-        head.extend(byte);
-    }
-    let head = String::from_utf8_lossy(&head);
+    let head = read_head(&mut client)?;
     let mut words = head.split_whitespace();
     let (Some("CONNECT"), Some(target)) = (words.next(), words.next()) else {
         return client.write_all(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+pub(crate) use lab::http_answer as answer;
 use tailnet::headscale::{Client, Proxies, Secret, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -88,12 +89,6 @@ impl Drop for Fake {
 
 /// Of the form that keys had before 0.28.
 pub(crate) const KEY: &str = "abcdefg.0123456789abcdef";
-
-/// An answer with a length.
-pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
-}
 
 /// The head of the next request; its body is read and forgotten.
 async fn request(stream: &mut TcpStream) -> Option<String> {
