@@ -1,12 +1,16 @@
 //! What is wrong with a mesh is told with its remedy, and the remedy helps.
 
+use std::sync::{Arc, Mutex};
+
+use jiff::fmt::rfc2822::DateTimePrinter;
+use jiff::{SignedDuration, Timestamp};
 use lab::{
-    Attached, Cluster, Grounds, JOINED, Member, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG,
-    UPLINK, eventually, open_policy,
+    Attached, Cluster, Fake, Grounds, JOINED, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG, UPLINK,
+    eventually, http_answer, open_policy,
 };
 use serde_json::{Value, json};
 
-use crate::{talk, turn};
+use crate::{talk, told, turn};
 
 #[test]
 fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
@@ -23,24 +27,24 @@ fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
     policy["acls"][0]["src"] = json!([TAG]);
     cluster.headscale.set_policy(&policy).unwrap();
     let member = &cluster.members[0];
-    let failed = member.await_condition("PolicyAllowsPods", false, JOINED);
-    let rule = rule_in(&failed.unwrap());
+    let words = ["the policy drops packets from", "add to its acls"];
+    let rule = rule_in(&told::await_failing(member, "PolicyAllowsPods", &words));
     assert!(talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).is_err());
     policy["acls"].as_array_mut().unwrap().push(rule);
     cluster.headscale.set_policy(&policy).unwrap();
-    let member = &cluster.members[0];
-    member
-        .await_condition("PolicyAllowsPods", true, JOINED)
-        .unwrap();
+    told::await_holding(&cluster.members[0], "PolicyAllowsPods");
     eventually(JOINED, "pods talk again", || {
         talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).ok()
     })
     .unwrap();
 
-    addresses_of_the_mesh_are_missed(&cluster.members[0]);
+    addresses_of_the_mesh_are_missed(&cluster);
+    services_with_addresses_of_the_mesh_are_refused(&cluster);
     networks_are_approved_again(&mut cluster, policy);
     networks_that_are_not_known_are_not_withdrawn(&mut cluster, &pods);
     a_dead_server_is_told_of(&mut cluster);
+    servers_that_no_real_one_can_be_are_told_of(&cluster);
+    talk::await_all_to_all(&pods);
 }
 
 /// The rule that a person would copy out of the words.
@@ -49,23 +53,45 @@ fn rule_in(said: &str) -> Value {
     serde_json::from_str(rule).unwrap_or_else(|error| panic!("{error}: {rule}"))
 }
 
-fn addresses_of_the_mesh_are_missed(member: &Member<'_>) {
-    let address = |verb: &str| {
-        let line = ["ip", "address", verb, "100.99.0.1/24", "dev", UPLINK];
+/// Only members may have them; a node whose own address is its address in the mesh is one.
+fn addresses_of_the_mesh_are_missed(cluster: &Cluster<'_>) {
+    let member = &cluster.members[0];
+    let listed = cluster.headscale.node_named("node-1").unwrap();
+    let own = listed["ip_addresses"][0].as_str().unwrap();
+    let address = |verb: &str, address: &str, link: &str| {
+        let line = ["ip", "address", verb, address, "dev", link];
         member.node.run(line).unwrap();
         member.signal(Signal::HUP);
     };
-    address("add");
-    let failed = member.await_condition("AddressesApart", false, JOINED);
-    let said = failed.unwrap();
-    assert!(
-        said.contains("100.99.0.1") && said.contains(UPLINK),
-        "{said}"
-    );
-    address("delete");
-    member
-        .await_condition("AddressesApart", true, JOINED)
-        .unwrap();
+    address("add", &format!("{own}/32"), "lo");
+    address("add", "100.99.0.1/24", UPLINK);
+    let stranger = format!("{UPLINK} has 100.99.0.1,");
+    let words = [stranger.as_str(), "give the link another address"];
+    let said = told::await_failing(member, "AddressesApart", &words);
+    assert!(!said.contains("lo has"), "{said}");
+    address("delete", "100.99.0.1/24", UPLINK);
+    told::await_holding(member, "AddressesApart");
+    address("delete", &format!("{own}/32"), "lo");
+}
+
+/// A file that would do harm does not come into force.
+fn services_with_addresses_of_the_mesh_are_refused(cluster: &Cluster<'_>) {
+    let member = &cluster.members[0];
+    let right = member.config(&cluster.headscale.url());
+    let wrong = right.replace("network:\n", "network:\n  serviceCIDR: 100.96.0.0/16\n");
+    assert_ne!(wrong, right);
+    member.configure(&wrong).unwrap();
+    member.signal(Signal::HUP);
+    let words = [
+        "network.serviceCIDR",
+        "100.64.0.0/10 is the tailnet's own",
+        "take a private one",
+    ];
+    told::await_failing(member, "ConfigurationLoaded", &words);
+    member.await_ready(JOINED).unwrap();
+    member.configure(&right).unwrap();
+    member.signal(Signal::HUP);
+    told::await_holding(member, "ConfigurationLoaded");
 }
 
 /// Somebody takes the approval away, and no policy gives it back.
@@ -114,15 +140,69 @@ fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut Cluster<'_>, pods
 
 fn a_dead_server_is_told_of(cluster: &mut Cluster<'_>) {
     cluster.headscale.kill().unwrap();
-    let member = &cluster.members[0];
-    let failed = member.await_condition("HeadscaleReachable", false, JOINED);
-    let said = failed.unwrap();
-    assert!(said.contains(&cluster.headscale.url()), "of whom? {said}");
+    let url = cluster.headscale.url();
+    let words = [url.as_str(), "nobody listens"];
+    told::await_failing(&cluster.members[0], "HeadscaleReachable", &words);
     cluster.headscale.resume().unwrap();
+    told::await_holding(&cluster.members[0], "HeadscaleReachable");
+}
+
+/// What a server says of itself.
+#[derive(Clone, Copy)]
+struct Says {
+    version: &'static str,
+    /// How far its clock is ahead.
+    ahead: SignedDuration,
+}
+
+/// One that is too old, and others whose clock is wrong. A node that is told to join them stays a member
+/// where it is, for they give it no key.
+fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
+    let says = Arc::new(Mutex::new(Says {
+        version: "v0.25.1",
+        ahead: SignedDuration::ZERO,
+    }));
+    let says_now = Arc::clone(&says);
+    let fake = Fake::start(cluster.members[0].node, move |request| {
+        let Says { version, ahead } = *says_now.lock().unwrap();
+        let time = Timestamp::now() + ahead;
+        let time = DateTimePrinter::new().timestamp_to_rfc9110_string(&time);
+        let (status, body) = match request.split(' ').nth(1) {
+            Some("/version") => ("200 OK", format!(r#"{{"version":"{version}"}}"#)),
+            Some("/api/v1/node") => ("200 OK", r#"{"nodes":[]}"#.to_owned()),
+            _ => ("503 Service Unavailable", String::new()),
+        };
+        http_answer(status, &format!("Date: {}\r\n", time.unwrap()), &body)
+    })
+    .unwrap();
+    let url = format!("http://127.0.0.1:{}", fake.port().unwrap());
     let member = &cluster.members[0];
-    member
-        .await_condition("HeadscaleReachable", true, JOINED)
-        .unwrap();
+    member.configure(&member.config(&url)).unwrap();
+    member.signal(Signal::HUP);
+    let words = [url.as_str(), "0.25.1", "upgrade it to 0.26 or newer"];
+    told::await_failing(member, "HeadscaleReachable", &words);
+
+    let say = |hours: i32| {
+        *says.lock().unwrap() = Says {
+            version: "v0.29.3",
+            ahead: SignedDuration::from_hours(hours.into()),
+        };
+    };
+    let skew = || told::metric(member, "headcni_clock_skew_seconds").unwrap();
+    for (hours, side) in [(1, "seconds behind the server's"), (-1, "ahead of")] {
+        say(hours);
+        told::await_failing(member, "ClockRight", &[side, "set both by NTP"]);
+        let off = skew() + 3600.0 * f64::from(hours);
+        assert!(off.abs() < 60.0, "{hours} h: {}", skew());
+    }
+    say(0);
+    told::await_holding(member, "ClockRight");
+    assert!(skew().abs() < 30.0, "{}", skew());
+
+    let right = member.config(&cluster.headscale.url());
+    member.configure(&right).unwrap();
+    member.signal(Signal::HUP);
+    member.await_ready(JOINED).unwrap();
 }
 
 #[test]
@@ -145,24 +225,28 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
     let pulse = Pulse::ping(&pods[1].pod, pods[0].ips[0]).unwrap();
     pulse.await_answer(JOINED).unwrap();
 
-    let third = &mut cluster.members[2];
-    let right = third.config(&url);
-    let wrong = right.replace("10.244.3.0/24", "10.244.1.0/24");
-    third.configure(&wrong).unwrap();
-    third.launch().unwrap();
-    let said = third
-        .await_condition("NetworksUnique", false, JOINED)
-        .unwrap();
-    assert!(
-        said.contains("node-1") && said.contains("podCIDR"),
-        "{said}"
-    );
-    let (is_served, said) = third.condition("NetworksServed").unwrap();
-    assert!(!is_served, "{said}");
-    assert_ne!(third.get("/ready").unwrap().status, 200);
-    let node = cluster.headscale.node_named("node-3");
-    if let Ok(node) = node {
-        assert!(!node.to_string().contains("10.244.1.0/24"), "{node}");
+    let right = cluster.members[2].config(&url);
+    // The same, a part of it, and more than both nodes have.
+    for network in ["10.244.1.0/24", "10.244.1.0/25", "10.244.0.0/22"] {
+        let third = &mut cluster.members[2];
+        let wrong = right.replace("10.244.3.0/24", network);
+        third.configure(&wrong).unwrap();
+        match third.daemon_pid() {
+            Some(_) => third.signal(Signal::HUP),
+            None => third.launch().unwrap(),
+        }
+        let overlaps = match network {
+            "10.244.1.0/24" => "node-1 has 10.244.1.0/24, too".to_owned(),
+            other => format!("node-1 has 10.244.1.0/24, which overlaps this node's {other}"),
+        };
+        let words = [overlaps.as_str(), "networks of its own (network.podCIDR"];
+        told::await_failing(third, "NetworksUnique", &words);
+        let (is_served, said) = third.condition("NetworksServed").unwrap();
+        assert!(!is_served, "{said}");
+        assert_ne!(third.get("/ready").unwrap().status, 200);
+        if let Ok(node) = cluster.headscale.node_named("node-3") {
+            assert!(!node.to_string().contains(network), "{node}");
+        }
     }
     // The first does not know of it, and is not to.
     cluster.members[0].await_ready(JOINED).unwrap();

@@ -2,7 +2,7 @@
 
 use lab::{Cluster, Grounds, JOINED, Member, Netns, Running, Site, tools};
 
-use crate::{talk, turn};
+use crate::{talk, told, turn};
 
 /// Just as the chart says it.
 fn start(member: &Member<'_>) -> Running {
@@ -30,8 +30,7 @@ fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
     let config = member.config(&url) + "  mode: container\n";
     member.configure(&config).unwrap();
     member.launch().unwrap();
-    let said = member.await_condition("MeshJoined", false, JOINED).unwrap();
-    assert!(said.contains("see that it runs"), "{said}");
+    told::await_failing(member, "MeshJoined", &["see that it runs"]);
     assert!(member.tailscaled_pid().is_err(), "the daemon started one");
 
     let tailscaled = start(member);

@@ -3,7 +3,7 @@
 use lab::{Cluster, Grounds, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
 use serde_json::{Value, json};
 
-use crate::{talk, turn};
+use crate::{talk, told, turn};
 
 const KEY: &str = "/etc/headcni/auth-key";
 /// A tag that is not the nodes'.
@@ -44,12 +44,7 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
 
     let second = &mut cluster.members[1];
     second.launch().unwrap();
-    let refused = lab::eventually(JOINED, "the key is refused", || {
-        let (_, said) = second.condition("MeshJoined").ok()?;
-        said.contains("used already: give a new one")
-            .then_some(said)
-    });
-    refused.unwrap_or_else(|error| panic!("{error:#}\n{}", second.told()));
+    told::await_failing(second, "MeshJoined", &["used already: give a new one"]);
     a_node_that_lacks_something_is_told_how_to_get_it(&cluster, &cluster.members[1]);
 
     // A reboot needs no key again, and the file has one that is used up.
@@ -119,13 +114,8 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
 
     // The lab's keys are good for a day.
     let member = &cluster.members[0];
-    let said = member
-        .await_condition("CredentialsLast", false, JOINED)
-        .unwrap();
-    assert!(
-        said.contains("api-key") && said.contains("apikeys create"),
-        "{said}"
-    );
+    let words = ["api-key", "headscale apikeys create"];
+    told::await_failing(member, "CredentialsLast", &words);
     let left = seconds_left(member);
     assert!(left > 0.0 && left <= 86_400.0, "{left}");
 
@@ -137,9 +127,7 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
     let old = std::fs::read_to_string(member.file("/etc/headcni/api-key")).unwrap();
     put(member, "/etc/headcni/api-key", &key);
     member.signal(Signal::HUP);
-    member
-        .await_condition("CredentialsLast", true, JOINED)
-        .unwrap();
+    told::await_holding(member, "CredentialsLast");
     assert!(seconds_left(member) > 86_400.0 * 80.0);
     let prefix = old.trim_start_matches("hskey-api-").get(..12).unwrap();
     let expire = ["apikeys", "expire", "--prefix", prefix];
@@ -153,8 +141,6 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
 }
 
 fn seconds_left(member: &Member<'_>) -> f64 {
-    let metrics = member.get("/metrics").unwrap().body;
-    let ours = |line: &&str| line.contains("credential") && line.contains("\"api-key\"");
-    let line = metrics.lines().find(ours).expect(&metrics);
-    line.rsplit(' ').next().unwrap().parse().unwrap()
+    let series = "headcni_credential_expiry_seconds{credential=\"api-key\"}";
+    told::metric(member, series).expect("there is a key that expires")
 }

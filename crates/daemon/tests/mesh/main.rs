@@ -18,4 +18,5 @@ mod pods;
 mod proxied;
 mod secrets;
 mod talk;
+mod told;
 mod turn;

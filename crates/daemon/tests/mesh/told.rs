@@ -1,0 +1,51 @@
+//! What a person is told by a running daemon: the same in every place where one looks.
+
+use lab::{JOINED, Member, eventually};
+
+/// Waits until a condition fails with these words, in `/ready`, as a metric and in the log alike; what
+/// `/ready` says.
+pub(crate) fn await_failing(member: &Member<'_>, condition: &str, words: &[&str]) -> String {
+    let has_all = |text: &str| words.iter().all(|word| text.contains(word));
+    let what = format!("{condition} fails with {words:?}");
+    let said = eventually(JOINED, &what, || {
+        let (holds, said) = member.condition(condition).ok()?;
+        let is_logged = || {
+            let log = member.log();
+            let mut lines = log.lines().filter(|line| is_of(line, condition));
+            lines.any(|line| line.contains("condition does not hold") && has_all(line))
+        };
+        let is_told = !holds && has_all(&said) && !gauge(member, condition)? && is_logged();
+        is_told.then_some(said)
+    });
+    said.unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()))
+}
+
+/// Waits until a condition holds, in all these places.
+pub(crate) fn await_holding(member: &Member<'_>, condition: &str) {
+    let what = format!("{condition} holds");
+    let holds = eventually(JOINED, &what, || {
+        let (holds, _) = member.condition(condition).ok()?;
+        let log = member.log();
+        let last = log.lines().rfind(|line| is_of(line, condition))?;
+        let is_told = holds && gauge(member, condition)? && last.contains("condition holds");
+        is_told.then_some(())
+    });
+    holds.unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+}
+
+/// The value of a series of `/metrics`, which is named with its labels.
+pub(crate) fn metric(member: &Member<'_>, series: &str) -> Option<f64> {
+    let metrics = member.get("/metrics").ok()?.body;
+    let mut lines = metrics.lines();
+    lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Whether a condition holds by its metric.
+fn gauge(member: &Member<'_>, condition: &str) -> Option<bool> {
+    let series = format!("headcni_condition{{condition=\"{condition}\"}}");
+    metric(member, &series).map(|value| value > 0.5)
+}
+
+fn is_of(line: &str, condition: &str) -> bool {
+    line.contains(&format!("condition={condition} "))
+}
