@@ -113,8 +113,13 @@ pub struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     /// A server with an open policy, and nodes that are furnished but on which no daemon runs.
     pub fn new(grounds: &'a Grounds) -> Result<Self> {
+        Self::with_server(grounds, &tools::HEADSCALE)
+    }
+
+    /// The same with a server of another version.
+    pub fn with_server(grounds: &'a Grounds, version: &tools::GoModule) -> Result<Self> {
         let address = IpAddr::V4(grounds.server_port.v4);
-        let headscale = Headscale::start(&grounds.server, &tools::HEADSCALE, address)?;
+        let headscale = Headscale::start(&grounds.server, version, address)?;
         headscale.set_policy(&open_policy(TAG, &POD_NETWORKS))?;
         let key = headscale.api_key()?;
         let mut members = Vec::new();
@@ -397,6 +402,14 @@ impl<'a> Member<'a> {
             }
         }
         bail!("no tailscaled runs on {}", self.node.name())
+    }
+
+    /// What our tailscaled knows of itself and its peers.
+    pub fn tailscaled_status(&self) -> Result<Value> {
+        let program = tools::TAILSCALE.program("tailscale");
+        let program = program.display();
+        let line = format!("{program} --socket=/run/headcni/tailscaled.sock status --json");
+        serde_json::from_str(&self.sh(&line)?).context("read tailscale's status")
     }
 }
 

@@ -24,18 +24,21 @@ pub fn open_policy(tag: &str, pods: &[IpNet]) -> Value {
 impl Headscale<'_> {
     /// A key for one node, which gets the tag. Before 0.28, keys needed a user as well.
     pub fn preauth_key(&self, tag: &str) -> Result<String> {
-        let key = [
-            "preauthkeys",
-            "create",
-            "--tags",
-            tag,
-            "-e",
-            "1h",
-            "-o",
-            "json",
-        ];
+        self.key_for(["--tags", tag])
+    }
+
+    /// A key for one node of a user who is made for it: a node that has no tag.
+    pub fn users_key(&self, user: &str) -> Result<String> {
+        let made = self.cli(["users", "create", user, "-o", "json"])?;
+        // A number, which some of its answers have as a text.
+        let id = made["id"].to_string();
+        self.key_for(["--user", id.trim_matches('"')])
+    }
+
+    fn key_for(&self, whom: [&str; 2]) -> Result<String> {
+        let create = ["preauthkeys", "create", "-e", "1h", "-o", "json"];
         // The answer is not for the error: it is a secret.
-        let answer = self.cli(key)?;
+        let answer = self.cli(create.into_iter().chain(whom))?;
         let key = answer["key"].as_str();
         Ok(key.context("headscale made a key that is none")?.to_owned())
     }
