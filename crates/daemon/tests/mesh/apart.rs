@@ -10,7 +10,7 @@ use lab::{
 };
 use serde_json::Value;
 
-use crate::{talk, turn};
+use crate::{dns, talk, turn};
 
 /// The tag of the host's own tailscaled: it is not one of ours.
 const HOSTS_TAG: &str = "tag:laptop";
@@ -153,6 +153,8 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
         cluster.members[1].pod("p").unwrap(),
     ];
     talk::await_all_to_all(&pods);
+    // Nobody else is on the host to answer for the mesh's names.
+    dns::check(&cluster, &pods[0]);
 
     // What others take away comes back: of the pair, both ends and all that was on them.
     let node = &cluster.members[0];
@@ -268,13 +270,8 @@ fn reaches(member: &Member, address: &str) {
 
 /// Waits until a node sends to ours at the host's own address, and by no relay.
 fn await_direct(from: &Member) {
-    let cli = lab::tools::TAILSCALE.program("tailscale");
-    let line = format!(
-        "{} --socket=/run/headcni/tailscaled.sock status --json",
-        cli.display()
-    );
     eventually(JOINED, "a direct way", || {
-        let status: Value = serde_json::from_str(&from.sh(&line).ok()?).ok()?;
+        let status = from.tailscaled_status().ok()?;
         let mut peers = status["Peer"].as_object()?.values();
         let ours = peers.find(|peer| peer["HostName"] == "node-1")?;
         let way = ours["CurAddr"].as_str()?;

@@ -1,15 +1,18 @@
 //! Pods ask the mesh for the names of its members, and the host's own resolver is never touched.
 
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Cluster, Grounds, JOINED, Netns, Site, eventually};
+use lab::{Attached, Cluster, Grounds, JOINED, Member, Netns, Site, eventually};
 
-use crate::turn;
+use crate::{hosts, turn};
 
 /// Where every tailscaled answers.
-const RESOLVER: (Ipv4Addr, u16) = (Ipv4Addr::new(100, 100, 100, 100), 53);
+const RESOLVERS: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100)),
+    IpAddr::V6(Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0x53)),
+];
 /// The beginning of a question with one name: asked to be looked up by others, too.
 const HEAD: [u8; 12] = [0x48, 0x43, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 /// The address of a name, in the internet: RFC 1035, 3.2.2 and 3.2.4.
@@ -20,27 +23,41 @@ fn pods_resolve_names_of_the_mesh() {
     let _turn = turn::take();
     let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
     let mut cluster = Cluster::new(&grounds).unwrap();
-    let resolver = |cluster: &Cluster<'_>| cluster.members[0].sh("cat /etc/resolv.conf").unwrap();
-    let before = resolver(&cluster);
+    let before = resolver_of_host(&cluster.members[0]);
     cluster.start().unwrap();
     let pod = cluster.members[0].pod("p").unwrap();
+    check(&cluster, &pod);
+    assert_eq!(resolver_of_host(&cluster.members[0]), before);
+    cluster.members[0].stop_daemon().unwrap();
+    hosts::uninstall(&cluster.members[0]);
+    assert_eq!(resolver_of_host(&cluster.members[0]), before);
+}
+
+/// What the node's own programs ask.
+pub(crate) fn resolver_of_host(member: &Member<'_>) -> String {
+    member.sh("cat /etc/resolv.conf").unwrap()
+}
+
+/// A pod of the first node gets the second one's address for its name, over each family, and none for a
+/// name that nobody has.
+pub(crate) fn check(cluster: &Cluster<'_>, pod: &Attached<'_>) {
     let node = cluster.headscale.node_named("node-2").unwrap();
-    let addresses = node["ip_addresses"].as_array().unwrap();
-    let expected = addresses[0].as_str().unwrap();
-    let found = eventually(JOINED, "an answer", || {
-        ask(&pod.pod, "node-2.tail.test").ok()
-    });
-    let found = found.unwrap_or_else(|error| {
-        let why = ask(&pod.pod, "node-2.tail.test");
-        panic!("{error:#}: {why:?}\n{}", cluster.members[0].told())
-    });
-    assert_eq!(found.to_string(), expected);
-    assert!(ask(&pod.pod, "nobody.tail.test").is_err());
-    assert_eq!(resolver(&cluster), before);
+    let expected = node["ip_addresses"][0].as_str().unwrap();
+    for resolver in RESOLVERS {
+        let found = eventually(JOINED, &format!("an answer of {resolver}"), || {
+            ask(&pod.pod, resolver, "node-2.tail.test").ok()
+        });
+        let found = found.unwrap_or_else(|error| {
+            let why = ask(&pod.pod, resolver, "node-2.tail.test");
+            panic!("{error:#}: {why:?}\n{}", cluster.members[0].told())
+        });
+        assert_eq!(found.to_string(), expected);
+        assert!(ask(&pod.pod, resolver, "nobody.tail.test").is_err());
+    }
 }
 
 /// Asks for the IPv4 address of a name.
-fn ask(from: &impl Netns, name: &str) -> Result<IpAddr> {
+fn ask(from: &impl Netns, resolver: IpAddr, name: &str) -> Result<Ipv4Addr> {
     let mut question = HEAD.to_vec();
     for label in name.split('.') {
         question.push(u8::try_from(label.len())?);
@@ -48,11 +65,15 @@ fn ask(from: &impl Netns, name: &str) -> Result<IpAddr> {
     }
     question.push(0);
     question.extend(A_IN);
+    let any: IpAddr = match resolver {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
     let mut buffer = [0; 512];
     let length = from.enter(|| {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let socket = UdpSocket::bind((any, 0))?;
         socket.set_read_timeout(Some(Duration::from_secs(3)))?;
-        socket.connect(RESOLVER)?;
+        socket.connect((resolver, 53))?;
         socket.send(&question)?;
         socket.recv(&mut buffer)
     })??;
@@ -64,5 +85,5 @@ fn ask(from: &impl Netns, name: &str) -> Result<IpAddr> {
     ensure!(answer[6..8] != [0, 0], "no such address");
     // The address is the last of the answer if it is the only one.
     let address = answer.last_chunk::<4>().context("too short")?;
-    Ok(Ipv4Addr::from(*address).into())
+    Ok(Ipv4Addr::from(*address))
 }

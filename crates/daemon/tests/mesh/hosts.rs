@@ -7,7 +7,7 @@ use lab::{
 };
 use serde_json::Value;
 
-use crate::{talk, turn};
+use crate::{dns, talk, told, turn};
 
 /// What a person advertised before us.
 const FOREIGN: &str = "192.168.77.0/24";
@@ -29,11 +29,13 @@ fn a_host_keeps_what_it_had_beside_what_we_add() {
     cluster.members[0].configure(&config).unwrap();
     logged_out_is_told(&mut cluster.members[0]);
     let before = join(&cluster, &hosts);
+    let resolver = dns::resolver_of_host(&cluster.members[0]);
 
     cluster.start().unwrap();
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
     talk::check_all_to_all(&pods);
+    dns::check(&cluster, &pods[0]);
     only_ours_is_added(&cluster, &before, &prefs(&hosts));
 
     cluster.members[0].stop_daemon().unwrap();
@@ -41,6 +43,7 @@ fn a_host_keeps_what_it_had_beside_what_we_add() {
     assert_eq!(prefs(&hosts), before, "{told}");
     let node = cluster.headscale.node_named("node-1").unwrap();
     assert_eq!(texts(&node["approved_routes"]), [FOREIGN], "{told}");
+    assert_eq!(dns::resolver_of_host(&cluster.members[0]), resolver);
 }
 
 #[test]
@@ -98,8 +101,8 @@ fn in_host_mode(member: &Member<'_>, url: &str) -> String {
 
 fn logged_out_is_told(member: &mut Member<'_>) {
     member.launch().unwrap();
-    let said = member.await_condition("MeshJoined", false, JOINED).unwrap();
-    assert!(said.contains("tailscale up"), "no remedy: {said}");
+    let words = ["is logged out: run", "tailscale up"];
+    told::await_failing(member, "MeshJoined", &words);
     member.stop_daemon().unwrap();
 }
 
@@ -173,7 +176,8 @@ fn leaves_nothing(member: &mut Member<'_>) -> String {
     told
 }
 
-fn uninstall(member: &Member<'_>) -> String {
+/// Takes all of us off a node; what is said.
+pub(crate) fn uninstall(member: &Member<'_>) -> String {
     let began = Instant::now();
     let done = member.command(&["uninstall"]).unwrap();
     assert!(done.status.success(), "{done:?}\n{}", member.told());

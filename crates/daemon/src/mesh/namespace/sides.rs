@@ -1,6 +1,6 @@
 //! Addresses, neighbours, routes and rules on both sides of the pair.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use net::{
@@ -14,6 +14,12 @@ use crate::network::{METRIC_UNREACHABLE, PRIORITY_LOCAL, PRIORITY_MARKED, TAILSC
 /// Ahead of the rules of a host's tailscaled, which begin at 5210, and after those for pods: an exit
 /// node, or an accepted route to another node's own network, must not get what tailscaled sends.
 const PRIORITY_APART: u32 = 5205;
+/// Where a tailscaled answers for the names of its mesh:
+/// <https://tailscale.com/kb/1381/what-is-quad100>.
+const RESOLVER: (Ipv4Addr, Ipv6Addr) = (
+    Ipv4Addr::new(100, 100, 100, 100),
+    Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0x53),
+);
 /// What IPv6 gives by default.
 const METRIC_IPV6: u32 = 1024;
 
@@ -58,6 +64,12 @@ impl Side {
             link,
             gateway: None,
         };
+        // In `main`, after a host's tailscaled: where one runs, it answers, as it did before.
+        let resolvers = both(RESOLVER).map(|ip| {
+            let net = IpNet::from(ip);
+            let gateway = Some(by_family(&net, INSIDE));
+            route(net, RouteKind::Via { link, gateway })
+        });
         let to = |to| DestinationRule {
             to,
             mark: None,
@@ -76,7 +88,11 @@ impl Side {
             link,
             addresses: Vec::new(),
             neighbours: neighbours(link, INSIDE, INSIDE_MAC),
-            routes: inside.iter().map(|net| route(*net, straight)).collect(),
+            routes: inside
+                .map(|net| route(net, straight))
+                .into_iter()
+                .chain(resolvers)
+                .collect(),
             rules_to: inside.map(to).to_vec(),
             rules_from: inside.map(from).to_vec(),
         }
@@ -233,15 +249,11 @@ fn missing<'a, T: PartialEq>(wanted: &'a [T], present: &'a [T]) -> impl Iterator
     wanted.iter().filter(|one| !present.contains(one))
 }
 
-fn both((ipv4, ipv6): (std::net::Ipv4Addr, std::net::Ipv6Addr)) -> [IpAddr; 2] {
+fn both((ipv4, ipv6): (Ipv4Addr, Ipv6Addr)) -> [IpAddr; 2] {
     [ipv4.into(), ipv6.into()]
 }
 
-fn neighbours(
-    link: u32,
-    addresses: (std::net::Ipv4Addr, std::net::Ipv6Addr),
-    mac: Mac,
-) -> Vec<Neighbour> {
+fn neighbours(link: u32, addresses: (Ipv4Addr, Ipv6Addr), mac: Mac) -> Vec<Neighbour> {
     let neighbour = |address| Neighbour { link, address, mac };
     both(addresses).map(neighbour).to_vec()
 }
@@ -312,6 +324,24 @@ mod tests {
         });
         let (lacking, extra) = side.compare_routes(&present);
         assert!(lacking.is_empty() && extra.is_empty());
-        assert_eq!(side.without_ipv6().routes.len(), 1);
+        assert_eq!(side.without_ipv6().routes.len(), 2);
+    }
+
+    #[test]
+    fn the_host_asks_inside_for_names_of_the_mesh() {
+        let side = Side::of_host(9);
+        let by_gateway = side.routes.iter().filter_map(|route| match route.kind {
+            RouteKind::Via {
+                link: 9,
+                gateway: Some(gateway),
+            } => Some((route.dst.to_string(), gateway, route.table)),
+            _ => None,
+        });
+        let [ipv4, ipv6] = both(INSIDE);
+        let expected = [
+            ("100.100.100.100/32".to_owned(), ipv4, TABLE_MAIN),
+            ("fd7a:115c:a1e0::53/128".to_owned(), ipv6, TABLE_MAIN),
+        ];
+        assert_eq!(by_gateway.collect::<Vec<_>>(), expected);
     }
 }
