@@ -11,6 +11,7 @@ mod conditions;
 mod contained;
 mod dns;
 mod faults;
+mod generations;
 mod hosts;
 mod keys;
 mod outside;
