@@ -331,6 +331,7 @@ fn way_to_others(settings: &Settings) -> Option<network::Mesh> {
         via_ipv4: via.iter().find_map(|(ipv4, _)| *ipv4),
         via_ipv6: via.iter().find_map(|(_, ipv6)| *ipv6),
         remotes: settings.mesh.remotes.clone(),
+        stolen: settings.mesh.stolen.clone(),
         outside: settings.mesh.outside.clone(),
         tune_links: settings.config.tailscale.tune_links == TuneLinks::Auto,
     })

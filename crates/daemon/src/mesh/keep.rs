@@ -232,12 +232,13 @@ impl Ends {
             let outcome = kept.change(|memory| {
                 memory.link = None;
                 memory.remotes.clear();
+                memory.stolen.clear();
             });
             if let Err(error) = outcome {
                 tracing::warn!(%error, "what is known of the mesh can't be kept");
             }
             let mut view = kept.memory().view();
-            (view.link, view.remotes) = (None, Vec::new());
+            (view.link, view.remotes, view.stolen) = (None, Vec::new(), Vec::new());
             view
         });
         // It fails only if the process ends.

@@ -25,13 +25,22 @@ pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
             .iter()
             .map(|peer| OtherNode {
                 id: peer.node_id.unwrap_or_default(),
-                name: peer.host_name.clone(),
+                name: name(peer),
                 is_former_self: false,
                 routes: peer.served.clone(),
             })
             .collect(),
         server,
     }
+}
+
+/// What the server calls a member. Its own word for itself can be another's name.
+fn name(peer: &Member) -> String {
+    let given = peer.dns_name.split('.').next().unwrap_or_default();
+    if given.is_empty() {
+        return peer.host_name.clone();
+    }
+    given.to_owned()
 }
 
 fn login(status: &Status) -> Login {
@@ -50,7 +59,7 @@ fn login(status: &Status) -> Login {
 /// What other members say that they serve.
 pub(super) fn claims(status: &Status) -> Vec<Claim> {
     let claim = |peer: &Member| Claim {
-        node: peer.host_name.clone(),
+        node: name(peer),
         tags: peer.tags.clone(),
         served: peer.served.clone(),
     };
@@ -82,4 +91,22 @@ pub(super) fn start_prefs(own: &Own, routes: Vec<IpNet>) -> StartPrefs {
         no_stateful_filtering: Some(Some(true)),
         ..PrefsEdit::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_called_as_the_server_calls_it() {
+        let called = |dns_name: &str| {
+            name(&Member {
+                host_name: "node-1".to_owned(),
+                dns_name: dns_name.to_owned(),
+                ..Member::default()
+            })
+        };
+        assert_eq!(called("node-1-x7.tail.test."), "node-1-x7");
+        assert_eq!(called(""), "node-1");
+    }
 }

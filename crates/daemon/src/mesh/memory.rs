@@ -34,6 +34,8 @@ pub struct Memory {
     pub link: Option<MeshLink>,
     /// The networks of other nodes, likewise.
     pub remotes: Vec<IpNet>,
+    /// Parts of them that the mesh would send to somebody else, likewise.
+    pub stolen: Vec<IpNet>,
     /// Addresses of this node's pods that are in none of its networks, likewise.
     pub outside: Vec<IpNet>,
     /// How the host's tailscaled was before us.
@@ -50,6 +52,7 @@ impl Memory {
         View {
             link: self.link.clone(),
             remotes: self.remotes.clone(),
+            stolen: self.stolen.clone(),
             outside: self.outside.clone(),
             has_served: self.has_served,
             addresses: Vec::new(),

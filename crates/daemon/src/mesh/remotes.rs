@@ -61,6 +61,8 @@ pub enum Reason {
     Within(Remote),
     /// No Node object has it.
     Unowned,
+    /// It is of the cluster's, and who claims it has not this tag, which nodes have.
+    Untagged(String),
 }
 
 impl fmt::Display for Refusal {
@@ -74,6 +76,7 @@ impl fmt::Display for Refusal {
                 write!(f, "which is part of {}'s {}", other.node, other.network)
             }
             Reason::Unowned => f.write_str("which no Node object of Kubernetes has"),
+            Reason::Untagged(tag) => write!(f, "and has not the tag of nodes ({tag})"),
         }
     }
 }
@@ -87,23 +90,43 @@ pub struct Judgement {
     pub refusals: Vec<Refusal>,
 }
 
+impl Judgement {
+    /// Parts of other nodes' networks that somebody else serves. tailscaled sends packets by the
+    /// smallest network that it was told of, whatever our routes say: so these must not get to it.
+    pub fn stolen(&self) -> Vec<IpNet> {
+        let refused = self.refusals.iter().map(|refusal| refusal.network);
+        let is_part = |network: &IpNet| {
+            let mut remotes = self.remotes.iter();
+            remotes.any(|remote| remote.network.contains(network) && remote.network != *network)
+        };
+        let mut stolen: Vec<IpNet> = refused.filter(is_part).collect();
+        stolen.sort();
+        stolen.dedup();
+        stolen
+    }
+}
+
 /// Judges what other members say. What is no pod's network at all, because it is outside the
-/// cluster's or because who says it is no node, is somebody else's business and left out.
+/// cluster's, is somebody else's business and left out.
 pub fn judge(claims: &[Claim], trust: &Trust) -> Judgement {
-    let mut found: Vec<Remote> = claims
+    let (nodes, others): (Vec<&Claim>, Vec<&Claim>) = claims
         .iter()
-        .filter(|claim| claim.tags.contains(&trust.tag))
-        .flat_map(|claim| {
-            claim.served.iter().map(|network| Remote {
-                network: network.trunc(),
-                node: claim.node.clone(),
-            })
-        })
-        .collect();
+        .partition(|claim| claim.tags.contains(&trust.tag));
+    let mut judgement = Judgement::default();
+    for Remote { network, node } in all_of(&others) {
+        // A larger one is a way to somewhere else, and takes nothing from pods.
+        if trust.base.iter().any(|base| base.contains(&network)) {
+            judgement.refusals.push(Refusal {
+                network,
+                node,
+                reason: Reason::Untagged(trust.tag.clone()),
+            });
+        }
+    }
+    let mut found = all_of(&nodes);
     // The larger network is judged first: a smaller one in it is another's.
     found.sort_by_key(|remote| (remote.network.prefix_len(), remote.clone()));
     found.dedup();
-    let mut judgement = Judgement::default();
     for remote in found {
         match verdict(&remote, &judgement.remotes, trust) {
             Verdict::Counts => judgement.remotes.push(remote),
@@ -117,6 +140,17 @@ pub fn judge(claims: &[Claim], trust: &Trust) -> Judgement {
     }
     judgement.remotes.sort();
     judgement
+}
+
+fn all_of(claims: &[&Claim]) -> Vec<Remote> {
+    let of_one = |claim: &&Claim| -> Vec<Remote> {
+        let served = claim.served.iter().map(|network| Remote {
+            network: network.trunc(),
+            node: claim.node.clone(),
+        });
+        served.collect()
+    };
+    claims.iter().flat_map(of_one).collect()
 }
 
 enum Verdict {
@@ -209,8 +243,12 @@ mod tests {
 
     #[test]
     fn who_has_not_the_tag_is_no_node() {
-        let claims = [claim("laptop", "tag:laptop", &["10.244.2.0/24"])];
-        assert_eq!(judge(&claims, &trust()), Judgement::default());
+        let served = ["10.244.2.0/24", "192.168.7.0/24", "10.0.0.0/8", "0.0.0.0/0"];
+        let judged = judge(&[claim("laptop", "tag:laptop", &served)], &trust());
+        assert_eq!(judged.remotes, []);
+        let refusals: Vec<String> = judged.refusals.iter().map(Refusal::to_string).collect();
+        let words = "laptop claims 10.244.2.0/24, and has not the tag of nodes (tag:k8s-node)";
+        assert_eq!(refusals, [words]);
     }
 
     #[rstest]
@@ -266,6 +304,22 @@ mod tests {
             judged.refusals[0].to_string(),
             "thief claims 10.244.2.0/25, which is part of b's 10.244.2.0/24"
         );
+        assert_eq!(
+            judged.stolen(),
+            [net("10.244.2.0/25"), net("10.244.2.9/32")]
+        );
+    }
+
+    #[test]
+    fn who_is_no_node_can_t_take_a_part_either() {
+        let claims = [
+            claim("laptop", "tag:laptop", &["10.244.2.9/32", "10.244.7.0/24"]),
+            claim("b", TAG, &["10.244.2.0/24"]),
+        ];
+        let judged = judge(&claims, &trust());
+        assert_eq!(judged.stolen(), [net("10.244.2.9/32")]);
+        let ours = judge(&[claim("b", TAG, &["10.244.1.7/32"])], &trust());
+        assert_eq!(ours.stolen(), [], "what is ours does not leave this node");
     }
 
     #[test]

@@ -187,8 +187,9 @@ pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
         return Verdict::holds("no other node has this node's networks");
     }
     Verdict::fails(format!(
-        "{}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); a node \
-             that is gone for good is deleted by \"headscale nodes delete\"",
+        "{}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); who is no \
+             node gets no approval for them (headscale nodes approve-routes), and a node that is gone for \
+             good is deleted by \"headscale nodes delete\"",
         found.join("; ")
     ))
 }

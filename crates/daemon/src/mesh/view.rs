@@ -15,6 +15,8 @@ pub struct View {
     pub link: Option<MeshLink>,
     /// The networks of other nodes, sorted.
     pub remotes: Vec<IpNet>,
+    /// Parts of them that the mesh would send to somebody else, sorted.
+    pub stolen: Vec<IpNet>,
     /// Addresses of this node's pods that are in none of its networks.
     pub outside: Vec<IpNet>,
     /// Whether packets for this node's pods were ever sent here.

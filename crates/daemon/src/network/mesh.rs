@@ -23,6 +23,8 @@ pub struct Mesh {
     pub via_ipv6: Option<Ipv6Addr>,
     /// Networks of other nodes' pods, as far as their word counts.
     pub remotes: Vec<IpNet>,
+    /// Parts of them that lead nowhere: the mesh would send packets for them to somebody else.
+    pub stolen: Vec<IpNet>,
     /// Addresses of this node's pods that are in none of its networks: they must not lead away.
     pub outside: Vec<IpNet>,
     /// Whether links that the mesh's packets come by are tuned for them.

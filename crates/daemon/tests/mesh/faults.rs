@@ -6,6 +6,7 @@ mod gate;
 mod kernel;
 mod networkd;
 mod processes;
+mod rogues;
 mod server;
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use lab::{
     Attached, Cluster, EchoServer, Family, Grounds, Member, Netns, POD_NETWORKS, Pulse, Site,
-    eventually, tools,
+    eventually,
 };
-use serde_json::Value;
 
 use crate::turn;
 
@@ -125,11 +125,8 @@ impl<'a> Talk<'a> {
 /// Waits until a node needs no relay to reach the other: the relay is Headscale's, and goes with it.
 /// Without anything to send no other way is looked for.
 fn await_direct(member: &Member<'_>) {
-    let program = tools::TAILSCALE.program("tailscale");
-    let program = program.display();
-    let ask = format!("{program} --socket=/run/headcni/tailscaled.sock status --json");
     eventually(REPAIRED, "a direct way", || {
-        let status: Value = serde_json::from_str(&member.sh(&ask).ok()?).ok()?;
+        let status = member.tailscaled_status().ok()?;
         let mut peers = status["Peer"].as_object()?.values();
         peers.all(|peer| peer["CurAddr"] != "").then_some(())
     })

@@ -14,7 +14,7 @@ use crate::causes::with_causes;
 use crate::conditions::{Condition, Conditions};
 use crate::mesh::apart::{Addresses, intruders};
 use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
-use crate::mesh::remotes::{Judgement, Trust, judge};
+use crate::mesh::remotes::{Trust, judge};
 use crate::mesh::server::Server;
 use crate::mesh::verdict::{self, Credential, Verdict};
 use crate::mesh::{View, Way, link, member};
@@ -45,7 +45,7 @@ impl Session {
             local: local.to_vec(),
             owned: owned(settings),
         };
-        let Judgement { remotes, refusals } = judge(&member::claims(status), &trust);
+        let judgement = judge(&member::claims(status), &trust);
         let conflicts = plan::conflicts(wanted, seen);
         let is_known = networks.is_some();
         let routed = if is_known {
@@ -69,7 +69,7 @@ impl Session {
             ),
             (
                 Condition::NetworksUnique,
-                verdict::unique(&conflicts, &refusals),
+                verdict::unique(&conflicts, &judgement.refusals),
             ),
             (Condition::NetworksServed, served_all),
             (Condition::HeadscaleReachable, self.reachable()),
@@ -122,7 +122,9 @@ impl Session {
             // A tailscaled that has just started knows nobody, which does not mean that they are
             // gone.
             if seen.login == Login::Running {
-                memory.remotes = remotes.into_iter().map(|remote| remote.network).collect();
+                let remotes = judgement.remotes.iter();
+                memory.remotes = remotes.map(|remote| remote.network).collect();
+                memory.stolen = judgement.stolen();
             }
         });
         let outcome = change.await;

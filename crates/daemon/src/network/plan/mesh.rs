@@ -115,10 +115,14 @@ fn routes(desired: &Desired, observed: &Observed) -> Vec<Route> {
         (Family::Ipv6, IpNet::V6(Ipv6Net::default())),
     ];
     let ours = everything.iter().filter(|(family, _)| desired.has(*family));
+    let ours = ours.map(|(_, all)| *all);
+    let stolen = mesh.stolen.iter().copied();
+    let stolen = stolen.filter(|network| desired.has(Family::of(network)));
     let mut routes: Vec<Route> = ours
-        .map(|(_, all)| Route {
+        .chain(stolen.filter(|network| !mesh.remotes.contains(network)))
+        .map(|network| Route {
             metric: Some(METRIC_UNREACHABLE),
-            ..in_mesh_table(*all, RouteKind::Unreachable)
+            ..in_mesh_table(network, RouteKind::Unreachable)
         })
         .collect();
     // Without its link, the kernel would take no routes by it.

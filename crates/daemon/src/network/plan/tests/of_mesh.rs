@@ -100,6 +100,24 @@ fn rules_of_mesh() -> Vec<DestinationRule> {
 }
 
 #[test]
+fn a_part_that_somebody_else_would_get_leads_nowhere() {
+    let mesh = Mesh {
+        stolen: networks("10.244.4.0/25,fd00:244:0:4::9/128"),
+        ..mesh()
+    };
+    let observed = with_mesh(&with(&mesh));
+    for stolen in ["10.244.4.0/25", "fd00:244:0:4::9/128"] {
+        assert!(observed.routes.contains(&all(stolen)), "{stolen}");
+    }
+    // It is a way again when the other one is gone.
+    let given_back = plan(&with(&self::mesh()), &observed, &memory());
+    let [Action::RemoveRoutes(routes)] = given_back.as_slice() else {
+        panic!("{given_back:?}");
+    };
+    assert_eq!(routes.len(), 2);
+}
+
+#[test]
 fn ways_come_before_the_rules_that_lead_to_them() {
     let (ours, ours6) = (Some("10.244.3.1"), Some("fd00:244:0:3::1"));
     let mut expected: Vec<Action> = cluster().map(Action::AddRoute).into();

@@ -1,0 +1,150 @@
+//! Members of the mesh that are no nodes of the cluster, and say that pods are theirs.
+
+use lab::{Cluster, JOINED, Join, Member, Netns, Node, TAG, Tailscaled, eventually};
+
+use super::{HARDLY, Talk, with_two_nodes};
+use crate::told;
+
+/// A pod network that no node has.
+const FREE: &str = "10.244.9.0/24";
+/// The first node's, and the half of it that its pods begin in.
+const FIRSTS: &str = "10.244.1.0/24";
+const HALF: &str = "10.244.1.0/25";
+
+#[test]
+fn what_strangers_claim_gets_no_route_and_is_told_of() {
+    with_two_nodes(|cluster, talk| {
+        let cluster = &*cluster;
+        let [visitor, thief] = ["visitor", "thief"].map(|name| Node::new(name).unwrap());
+        let mut strangers = Vec::new();
+        let silence = talk.silence("a pod network served by a member without our tag", || {
+            let key = cluster.headscale.users_key("visitor").unwrap();
+            strangers.push(join(cluster, &visitor, &key, FREE));
+            // Nobody does so for it but a person who errs.
+            cluster.headscale.approve("visitor", &[FREE]).unwrap();
+            await_heard(cluster, "visitor", FREE);
+            for member in &cluster.members {
+                let claim = format!("visitor claims {FREE}, and has not the tag");
+                let words = [claim.as_str(), "headscale nodes approve-routes"];
+                told::await_failing(member, "NetworksUnique", &words);
+            }
+        });
+        assert!(silence < HARDLY, "{silence:?}");
+        check_routes(cluster);
+
+        let silence = talk.silence("a node's network claimed by a member with our tag", || {
+            let key = cluster.headscale.preauth_key(TAG).unwrap();
+            strangers.push(join(cluster, &thief, &key, FIRSTS));
+            let claim = format!("thief has {FIRSTS}, too");
+            let words = [claim.as_str(), "headscale nodes delete"];
+            told::await_failing(&cluster.members[0], "NetworksUnique", &words);
+        });
+        assert!(silence < HARDLY, "{silence:?}");
+        check_routes(cluster);
+        goes_on_serving(cluster);
+
+        // tailscaled goes by the smallest network that it was told of, and no route leads it back.
+        talk.silence(
+            "half of a node's network claimed by a member with our tag",
+            || {
+                let advertise = format!("--advertise-routes={HALF}");
+                strangers[1].cli(["set", &advertise]).unwrap();
+                await_heard(cluster, "thief", HALF);
+                let claim = format!("thief claims {HALF}, which is part of node-1's {FIRSTS}");
+                told::await_failing(&cluster.members[1], "NetworksUnique", &[&claim]);
+                gets_nothing(&cluster.members[1], &thief, talk);
+                check_routes(cluster);
+                goes_on_serving(cluster);
+                cluster.headscale.delete("thief").unwrap();
+            },
+        );
+        cluster.headscale.approve("visitor", &[]).unwrap();
+        for member in &cluster.members {
+            told::await_holding(member, "NetworksUnique");
+        }
+    });
+}
+
+/// What a thief would get is refused on the node that it leaves from.
+fn gets_nothing(from: &Member<'_>, thief: &Node, talk: &Talk<'_>) {
+    let is_refused = || {
+        let routes = from.sh("ip -4 route show table 26723").ok()?;
+        let refused = format!("unreachable {HALF} ");
+        let mut lines = routes.lines();
+        lines.any(|line| line.starts_with(&refused)).then_some(())
+    };
+    eventually(JOINED, &format!("{HALF} leads nowhere"), is_refused)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", from.told()));
+    let rule = format!("iifname tailscale0 ip daddr {FIRSTS} counter");
+    let table = format!(
+        "table inet loot {{ chain arriving {{ type filter hook prerouting priority raw; {rule}; }}; }}"
+    );
+    thief.run(["nft", &table]).unwrap();
+    let is_empty = || {
+        let listed = thief.run(["nft", "list", "table", "inet", "loot"]);
+        listed.unwrap().stdout.contains("counter packets 0 ")
+    };
+    let target = talk.caller.ips[0];
+    assert!(talk.other.pod.ping(&target.to_string()).is_err());
+    assert!(is_empty(), "somebody else got packets for {target}");
+    // It is this route that keeps them: the talk goes on all the while.
+    from.sh(&format!("ip route delete unreachable {HALF} table 26723"))
+        .unwrap();
+    eventually(JOINED, "packets got elsewhere", || {
+        (!is_empty()).then_some(())
+    })
+    .unwrap();
+    eventually(JOINED, "the route is back", is_refused).unwrap();
+}
+
+/// Joins as a person would.
+fn join<'n>(cluster: &Cluster<'_>, node: &'n Node, key: &str, network: &str) -> Tailscaled<'n> {
+    let headscale = &cluster.headscale;
+    cluster.grounds.underlay.plug(node).unwrap();
+    let tailscaled = Tailscaled::start(node, headscale.ca_file()).unwrap();
+    let join = Join {
+        url: &headscale.url(),
+        key,
+        advertise: &[network],
+    };
+    tailscaled.join(&join).unwrap();
+    tailscaled
+}
+
+/// Waits until every node's tailscaled has been told that a network leads to a stranger.
+fn await_heard(cluster: &Cluster<'_>, who: &str, network: &str) {
+    for member in &cluster.members {
+        eventually(JOINED, &format!("{network} leads to {who}"), || {
+            let status = member.tailscaled_status().ok()?;
+            let mut peers = status["Peer"].as_object()?.values();
+            let stranger = peers.find(|peer| peer["HostName"] == who)?;
+            let served = stranger["PrimaryRoutes"].as_array()?;
+            served.iter().any(|served| served == network).then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{:?}", member.tailscaled_status()));
+    }
+}
+
+/// Only what is a node's has a route, and it leads to that node.
+fn check_routes(cluster: &Cluster<'_>) {
+    for (member, others) in cluster.members.iter().zip(["10.244.2.0/24", FIRSTS]) {
+        let routes = member.sh("ip -4 route show table 26723").unwrap();
+        let led = routes.lines().filter(|line| line.contains("headcni01"));
+        let led: Vec<&str> = led.filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(led, [others], "{routes}");
+        let way = member
+            .node
+            .attempt(["ip", "route", "get", "10.244.9.1"])
+            .unwrap();
+        assert!(!way.status.success(), "{way:?}");
+    }
+}
+
+fn goes_on_serving(cluster: &Cluster<'_>) {
+    cluster.members[0].await_ready(JOINED).unwrap();
+    let served = |name: &str| {
+        let node = cluster.headscale.node_named(name).unwrap();
+        node["subnet_routes"].to_string().contains(FIRSTS)
+    };
+    assert!(served("node-1") && !served("thief"));
+}
