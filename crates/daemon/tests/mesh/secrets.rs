@@ -11,7 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lab::{Cluster, Grounds, JOINED, Member, Netns, Signal, Site, TAG, eventually};
+use lab::{
+    Cluster, Grounds, JOINED, Join, Member, Netns, Signal, Site, TAG, TAILSCALED_SOCKET,
+    Tailscaled, eventually,
+};
+use rstest::rstest;
 
 use crate::turn;
 
@@ -27,54 +31,157 @@ const DIRECTORIES: [&str; 4] = [
     "/etc/cni",
     "/var/lib/cni",
 ];
+const API_KEY_FILE: &str = "/etc/headcni/api-key";
+const AUTH_KEY_FILE: &str = "/etc/headcni/auth-key";
+const PLUGIN_LOG: &str = "/var/log/headcni-plugin.log";
+/// Ours, and what is put aside of it when it grows above so much.
+const TAILSCALED_LOGS: [&str; 2] = [
+    "/var/lib/headcni/tailscale/tailscaled.log",
+    "/var/lib/headcni/tailscale/tailscaled.log.1",
+];
+const LARGE_LOG_BYTES: usize = 8 << 20;
 
-#[test]
-fn keys_are_seen_nowhere_in_a_nodes_whole_life() {
+/// Whose tailscaled makes the node a member.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    OursApart,
+    Hosts,
+}
+
+/// How the daemon gets its keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Files,
+    Variables,
+}
+
+/// The keys of a node.
+struct Keys {
+    api: String,
+    auth: String,
+}
+
+#[rstest]
+#[case::of_ours_by_files(Whose::Ours, By::Files)]
+#[case::of_ours_apart_by_variables(Whose::OursApart, By::Variables)]
+#[case::of_the_hosts_by_variables(Whose::Hosts, By::Variables)]
+fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by: By) {
     let _turn = turn::take();
     let grounds = Grounds::new(&[Site::Open]).unwrap();
     let mut cluster = Cluster::new(&grounds).unwrap();
+    let watch = Watch::start(&cluster.members[0]);
+    let mut hosts = (whose == Whose::Hosts).then(|| join(&cluster));
+    let keys = Keys {
+        api: read(&cluster.members[0].file(API_KEY_FILE)),
+        // It is not needed, and read all the same.
+        auth: cluster.headscale.preauth_key(TAG).unwrap(),
+    };
+    furnish(&cluster, whose, by, &keys);
     let member = &mut cluster.members[0];
-    // It is not needed, and read all the same.
-    let given = cluster.headscale.preauth_key(TAG).unwrap();
-    member.node.write("/etc/headcni/auth-key", given).unwrap();
-    member.sh("chmod 0600 /etc/headcni/auth-key").unwrap();
-    let config = member.config(&cluster.headscale.url()).replace(
-        "  apiKeyFile:",
-        "  preAuthKeyFile: /etc/headcni/auth-key\n  apiKeyFile:",
-    );
-    let config = format!("{config}logging: {{level: debug}}\n");
-    member.configure(&config).unwrap();
+    match by {
+        By::Files => member.launch().unwrap(),
+        By::Variables => member
+            .launch_with(&[
+                ("HEADCNID_HEADSCALE_API_KEY", &keys.api),
+                ("HEADCNID_HEADSCALE_PRE_AUTH_KEY", &keys.auth),
+            ])
+            .unwrap(),
+    }
+    member.await_ready(JOINED).unwrap();
 
-    let watch = Watch::start(member);
     let mut said: Vec<(String, String)> = Vec::new();
-    cluster.start().unwrap();
-    let pod = cluster.members[0].pod("p").unwrap();
-    suffer(&mut cluster);
+    let pod = member.pod("p").unwrap();
+    match &mut hosts {
+        None => suffer(&mut cluster),
+        Some(hosts) => suffer_with_the_host(&mut cluster, hosts),
+    }
+    if by == By::Files {
+        a_key_is_refused(&cluster.members[0], &keys.api);
+    }
     let member = &mut cluster.members[0];
+    member.await_ready(JOINED).unwrap();
     said.extend(answers(member));
     member.detach(&pod).unwrap();
     said.extend(readable_by_others(member));
-    said.push(("tailscaled's environment".to_owned(), environment(member)));
-    let own_log = member.file("/var/lib/headcni/tailscale/tailscaled.log");
-    said.push(("tailscaled's log".to_owned(), read(&own_log)));
+    said.push((
+        "the plugin's log".to_owned(),
+        read(&member.file(PLUGIN_LOG)),
+    ));
+    said.extend(said_by_tailscaled(member, hosts.as_ref()));
+    let daemon = environment(member.daemon_pid().unwrap());
+    let is_found = [&keys.api, &keys.auth].map(|key| daemon.contains(key));
+    assert_eq!(is_found, [by == By::Variables; 2], "where the keys are");
     member.stop_daemon().unwrap();
     let log = member.log();
     assert!(log.contains("DEBUG"), "the log has no details");
     said.push(("the log".to_owned(), log));
     said.push(command(member, &["uninstall"]));
     said.extend(watch.end());
+    check(&said, &keys);
+}
 
-    for (place, text) in &said {
+fn check(said: &[(String, String)], keys: &Keys) {
+    let secrets = BEGINNINGS.iter().copied();
+    let secrets = secrets.chain([keys.api.as_str(), &keys.auth, STRANGE]);
+    for (place, text) in said {
         // A file may be empty, and a process that is just ending has no arguments.
         let may_be_empty = place.starts_with("/proc/") || place == "arguments";
         assert!(may_be_empty || !text.is_empty(), "{place} says nothing");
-        for beginning in BEGINNINGS {
+        for secret in secrets.clone() {
             // The text is not shown: a log of tests is for everybody.
-            assert!(!text.contains(beginning), "{place} has a key ({beginning})");
+            let kind = secret.get(..10).unwrap_or(secret);
+            assert!(!text.contains(secret), "{place} has a key ({kind})");
         }
     }
     let arguments = said.iter().filter(|(place, _)| place == "arguments");
     assert!(arguments.count() > 1, "nothing was watched");
+}
+
+/// A host's own tailscaled that is a member already.
+fn join<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
+    let headscale = &cluster.headscale;
+    let hosts = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
+    let join = Join {
+        url: &headscale.url(),
+        key: &headscale.preauth_key(TAG).unwrap(),
+        advertise: &[],
+    };
+    hosts.join(&join).unwrap();
+    hosts
+}
+
+/// Configures the daemon: everybody says as much as they can.
+fn furnish(cluster: &Cluster<'_>, whose: Whose, by: By, keys: &Keys) {
+    let member = &cluster.members[0];
+    let config = member.config(&cluster.headscale.url());
+    let line = format!("  apiKeyFile: {API_KEY_FILE}\n");
+    assert!(config.contains(&line), "{config}");
+    let config = match by {
+        By::Files => {
+            member.node.write(AUTH_KEY_FILE, &keys.auth).unwrap();
+            member.sh(&format!("chmod 0600 {AUTH_KEY_FILE}")).unwrap();
+            config.replace(&line, &format!("{line}  preAuthKeyFile: {AUTH_KEY_FILE}\n"))
+        }
+        By::Variables => {
+            member.sh(&format!("rm {API_KEY_FILE}")).unwrap();
+            config.replace(&line, "")
+        }
+    };
+    let tailscaled = match whose {
+        Whose::Ours => String::new(),
+        Whose::OursApart => "  namespace: own\n".to_owned(),
+        Whose::Hosts => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
+    };
+    let logs = format!("cni: {{logFile: {PLUGIN_LOG}}}\nlogging: {{level: debug}}\n");
+    member
+        .configure(&format!("{config}{tailscaled}{logs}"))
+        .unwrap();
+    if whose != Whose::Hosts {
+        // So much that what comes is more than is kept, and is put aside at the next start.
+        let much = "much\n".repeat(LARGE_LOG_BYTES / 5);
+        member.node.write(TAILSCALED_LOGS[0], much).unwrap();
+    }
 }
 
 /// What goes wrong in a life, and makes everybody talk.
@@ -96,23 +203,51 @@ fn suffer(cluster: &mut Cluster<'_>) {
     })
     .unwrap();
     cluster.headscale.resume().unwrap();
-    // A key that nobody knows any more.
-    let key = read(&cluster.members[0].file("/etc/headcni/api-key"));
+}
+
+/// The same where only a person logs in.
+fn suffer_with_the_host(cluster: &mut Cluster<'_>, hosts: &mut Tailscaled<'_>) {
+    let await_failing = |cluster: &Cluster<'_>, condition: &str| {
+        let member = &cluster.members[0];
+        member.await_condition(condition, false, JOINED).unwrap();
+    };
+    cluster.headscale.kill().unwrap();
+    await_failing(cluster, "HeadscaleReachable");
+    hosts.kill().unwrap();
+    await_failing(cluster, "MeshJoined");
+    cluster.headscale.resume().unwrap();
+    hosts.resume().unwrap();
+}
+
+/// A key that nobody knows any more.
+fn a_key_is_refused(member: &Member<'_>, key: &str) {
     assert!(key.starts_with(BEGINNINGS[0]), "keys begin otherwise");
-    let member = &cluster.members[0];
-    member.node.write("/etc/headcni/api-key", STRANGE).unwrap();
+    member.node.write(API_KEY_FILE, STRANGE).unwrap();
     member.signal(Signal::HUP);
     eventually(JOINED, "the key is refused", || {
         let (_, said) = member.condition("HeadscaleReachable").ok()?;
         said.contains("API key is wrong").then_some(())
     })
     .unwrap();
-    member.node.write("/etc/headcni/api-key", key).unwrap();
+    member.node.write(API_KEY_FILE, key).unwrap();
     member.signal(Signal::HUP);
     member
         .await_condition("HeadscaleReachable", true, JOINED)
         .unwrap();
-    member.await_ready(JOINED).unwrap();
+}
+
+/// What there is of a tailscaled: its environment, and all that it said.
+fn said_by_tailscaled(
+    member: &Member<'_>,
+    hosts: Option<&Tailscaled<'_>>,
+) -> Vec<(String, String)> {
+    if let Some(hosts) = hosts {
+        return vec![("the host's tailscaled's log".to_owned(), hosts.log())];
+    }
+    let pid = member.tailscaled_pid().unwrap();
+    let logs = TAILSCALED_LOGS.map(|log| (log.to_owned(), read(&member.file(log))));
+    let all = [("tailscaled's environment".to_owned(), environment(pid))];
+    all.into_iter().chain(logs).collect()
 }
 
 fn answers(member: &Member<'_>) -> Vec<(String, String)> {
@@ -140,8 +275,7 @@ fn command(member: &Member<'_>, words: &[&str]) -> (String, String) {
     (words.join(" "), output.stdout + &output.stderr)
 }
 
-fn environment(member: &Member<'_>) -> String {
-    let pid = member.tailscaled_pid().unwrap();
+fn environment(pid: u32) -> String {
     read(Path::new(&format!("/proc/{pid}/environ")))
 }
 
