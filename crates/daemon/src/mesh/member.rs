@@ -59,11 +59,21 @@ fn login(status: &Status) -> Login {
 /// What other members say that they serve.
 pub(super) fn claims(status: &Status) -> Vec<Claim> {
     let claim = |peer: &Member| Claim {
+        id: lasting_id(peer).to_owned(),
         node: name(peer),
         tags: peer.tags.clone(),
         served: peer.served.clone(),
     };
     status.peers.iter().map(claim).collect()
+}
+
+/// What tells a member from all others: the server's number for it, or its key where there is none.
+fn lasting_id(member: &Member) -> &str {
+    if member.id.is_empty() {
+        &member.key
+    } else {
+        &member.id
+    }
 }
 
 /// A change, as tailscaled takes it.
@@ -108,5 +118,17 @@ mod tests {
         };
         assert_eq!(called("node-1-x7.tail.test."), "node-1-x7");
         assert_eq!(called(""), "node-1");
+    }
+
+    #[test]
+    fn a_member_is_known_by_what_it_did_not_choose() {
+        let member = |id: &str| Member {
+            id: id.to_owned(),
+            key: "nodekey:ab".to_owned(),
+            host_name: "n1".to_owned(),
+            ..Member::default()
+        };
+        assert_eq!(lasting_id(&member("7")), "7");
+        assert_eq!(lasting_id(&member("")), "nodekey:ab");
     }
 }

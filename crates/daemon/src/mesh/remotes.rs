@@ -9,6 +9,8 @@ use ipnet::IpNet;
 /// What another member of the mesh serves, as it was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
+    /// Which member it is, by what the server calls it: names are of its own choice.
+    pub id: String,
     /// The member's name.
     pub node: String,
     /// Its tags.
@@ -37,6 +39,8 @@ pub struct Remote {
     pub network: IpNet,
     /// The node's name.
     pub node: String,
+    /// Which one it is, as [`Claim::id`] has it.
+    pub id: String,
 }
 
 /// A claim that doesn't count.
@@ -113,7 +117,7 @@ pub fn judge(claims: &[Claim], trust: &Trust) -> Judgement {
         .iter()
         .partition(|claim| claim.tags.contains(&trust.tag));
     let mut judgement = Judgement::default();
-    for Remote { network, node } in all_of(&others) {
+    for Remote { network, node, .. } in all_of(&others) {
         // A larger one is a way to somewhere else, and takes nothing from pods.
         if trust.base.iter().any(|base| base.contains(&network)) {
             judgement.refusals.push(Refusal {
@@ -147,6 +151,7 @@ fn all_of(claims: &[&Claim]) -> Vec<Remote> {
         let served = claim.served.iter().map(|network| Remote {
             network: network.trunc(),
             node: claim.node.clone(),
+            id: claim.id.clone(),
         });
         served.collect()
     };
@@ -174,8 +179,7 @@ fn verdict(remote: &Remote, accepted: &[Remote], trust: &Trust) -> Verdict {
         None if is_in_base => {}
         _ => return Verdict::Foreign,
     }
-    let is_anothers =
-        |other: &&Remote| other.node != remote.node && overlap(&other.network, &network);
+    let is_anothers = |other: &&Remote| other.id != remote.id && overlap(&other.network, &network);
     match accepted.iter().find(is_anothers) {
         Some(other) => Verdict::Refused(Reason::Within(other.clone())),
         None => Verdict::Counts,
@@ -201,6 +205,7 @@ mod tests {
 
     fn claim(node: &str, tag: &str, served: &[&str]) -> Claim {
         Claim {
+            id: format!("id of {node}"),
             node: node.to_owned(),
             tags: vec!["tag:other".to_owned(), tag.to_owned()],
             served: served.iter().copied().map(net).collect(),
@@ -214,6 +219,10 @@ mod tests {
             local: vec![net("10.244.1.0/24"), net("fd00:244:0:1::/64")],
             owned: None,
         }
+    }
+
+    fn words(refusals: &[Refusal]) -> Vec<String> {
+        refusals.iter().map(Refusal::to_string).collect()
     }
 
     fn accepted(claims: &[Claim]) -> Vec<(String, String)> {
@@ -359,6 +368,20 @@ mod tests {
         assert_eq!(
             refusals,
             ["thief claims 10.244.3.0/24, which no Node object of Kubernetes has"]
+        );
+    }
+
+    #[test]
+    fn who_takes_anothers_name_is_not_that_one() {
+        let thief = Claim {
+            id: "id of the thief".to_owned(),
+            ..claim("b", TAG, &["10.244.2.9/32"])
+        };
+        let judged = judge(&[thief, claim("b", TAG, &["10.244.2.0/24"])], &trust());
+        assert_eq!(judged.remotes.len(), 1);
+        assert_eq!(
+            words(&judged.refusals),
+            ["b claims 10.244.2.9/32, which is part of b's 10.244.2.0/24"]
         );
     }
 
