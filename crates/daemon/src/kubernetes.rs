@@ -53,6 +53,15 @@ pub struct NodeFacts {
     pub said: Vec<IpNet>,
 }
 
+/// The networks that other nodes have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// Those that the cluster gave them: the API lets nobody change them once they are set.
+    pub assigned: Vec<IpNet>,
+    /// Those that their daemons say they have: whoever is root on one of them says what he likes.
+    pub said: Vec<IpNet>,
+}
+
 /// What the API says about this node's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
@@ -88,14 +97,14 @@ impl Known {
     }
 
     /// The networks that other nodes have; nothing if that is not known.
-    pub fn others(&self, this: &NodeName) -> Option<Vec<IpNet>> {
+    pub fn others(&self, this: &NodeName) -> Option<Owned> {
         let nodes = self.nodes.as_ref().filter(|_| self.is_asked)?;
-        let others = nodes.iter().filter(|(name, _)| *name != this.as_str());
-        let networks = others.flat_map(|(_, facts)| facts.assigned.iter().chain(&facts.said));
-        let mut networks: Vec<IpNet> = networks.copied().collect();
-        networks.sort();
-        networks.dedup();
-        Some(networks)
+        let mut owned = Owned::default();
+        for (_, facts) in nodes.iter().filter(|(name, _)| *name != this.as_str()) {
+            owned.assigned.extend(&facts.assigned);
+            owned.said.extend(&facts.said);
+        }
+        Some(owned)
     }
 }
 
@@ -122,7 +131,7 @@ mod tests {
         );
         known.nodes = Some(BTreeMap::new());
         assert_eq!(known.of(&node), Answer::NoNode);
-        assert_eq!(known.others(&node), Some(Vec::new()));
+        assert_eq!(known.others(&node), Some(Owned::default()));
         let facts = |assigned: &[&str], said: &[&str]| NodeFacts {
             assigned: nets(assigned),
             said: nets(said),
@@ -136,8 +145,11 @@ mod tests {
         ];
         known.nodes = Some(nodes.map(|(name, facts)| (name.to_owned(), facts)).into());
         assert_eq!(known.of(&node), Answer::Networks(&nets(&["10.244.1.0/24"])));
-        let others = known.others(&node).unwrap();
-        assert_eq!(others, nets(&["10.9.0.0/24", "10.244.2.0/24"]));
+        let others = Owned {
+            assigned: nets(&["10.244.2.0/24"]),
+            said: nets(&["10.9.0.0/24", "10.244.2.0/24"]),
+        };
+        assert_eq!(known.others(&node), Some(others));
         known.is_asked = false;
         assert_eq!(
             (known.of(&node), known.others(&node)),

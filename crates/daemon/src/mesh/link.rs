@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use net::Socket;
 use tailnet::localapi::Status;
 
@@ -11,6 +12,8 @@ use super::{MeshLink, Way, namespace};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Host {
     pub(super) addresses: Vec<(String, IpAddr)>,
+    /// The networks that these are in.
+    pub(super) networks: Vec<(String, IpNet)>,
 }
 
 /// Asks the kernel.
@@ -22,10 +25,16 @@ pub(super) async fn look() -> Result<Host, String> {
         let name = |index: u32| links.iter().find(|link| link.index == index);
         let named = addresses.iter().filter_map(|address| {
             let link = name(address.link)?;
-            Some((link.name.clone(), address.net.addr()))
+            Some((link.name.clone(), address.net))
         });
+        let (mut addresses, mut networks) = (Vec::new(), Vec::new());
+        for (name, net) in named {
+            addresses.push((name.clone(), net.addr()));
+            networks.push((name, net.trunc()));
+        }
         Ok::<_, net::NetError>(Host {
-            addresses: named.collect(),
+            addresses,
+            networks,
         })
     });
     match looked.await {

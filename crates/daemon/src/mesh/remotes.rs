@@ -6,6 +6,8 @@ use std::fmt;
 
 use ipnet::IpNet;
 
+use crate::kubernetes::Owned;
+
 /// What another member of the mesh serves, as it was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -29,7 +31,11 @@ pub struct Trust {
     /// This node's.
     pub local: Vec<IpNet>,
     /// The networks that Kubernetes knows other nodes to have, if it is asked and believed.
-    pub owned: Option<Vec<IpNet>>,
+    pub owned: Option<Owned>,
+    /// The cluster's networks for services.
+    pub services: Vec<IpNet>,
+    /// The networks of this node's links, each with the link's name.
+    pub links: Vec<(String, IpNet)>,
 }
 
 /// A network that leads to another node.
@@ -67,6 +73,10 @@ pub enum Reason {
     Unowned,
     /// It is of the cluster's, and who claims it has not this tag, which nodes have.
     Untagged(String),
+    /// It overlaps a network for services.
+    Services(IpNet),
+    /// It overlaps the network of a link of this node.
+    Link(String, IpNet),
 }
 
 impl fmt::Display for Refusal {
@@ -81,6 +91,11 @@ impl fmt::Display for Refusal {
             }
             Reason::Unowned => f.write_str("which no Node object of Kubernetes has"),
             Reason::Untagged(tag) => write!(f, "and has not the tag of nodes ({tag})"),
+            Reason::Services(services) => write!(f, "which overlaps the services' {services}"),
+            Reason::Link(link, theirs) => write!(
+                f,
+                "which overlaps {theirs} of this node's {link}, and is not in network.podCIDR.base"
+            ),
         }
     }
 }
@@ -174,16 +189,32 @@ fn verdict(remote: &Remote, accepted: &[Remote], trust: &Trust) -> Verdict {
     }
     let is_in_base = trust.base.iter().any(|base| base.contains(&network));
     match &trust.owned {
-        Some(owned) if owned.iter().any(|owned| owned.contains(&network)) => {}
+        Some(owned) if is_owned(&network, owned, is_in_base) => {}
         Some(_) if is_in_base => return Verdict::Refused(Reason::Unowned),
         None if is_in_base => {}
         _ => return Verdict::Foreign,
+    }
+    if let Some(services) = trust.services.iter().find(|net| overlap(net, &network)) {
+        return Verdict::Refused(Reason::Services(*services));
+    }
+    // What the base says to be pods' is theirs, also where the network of a link is so large that it
+    // has the base in it.
+    let is_links = |(_, net): &&(String, IpNet)| !is_in_base && overlap(net, &network);
+    if let Some((link, net)) = trust.links.iter().find(is_links) {
+        return Verdict::Refused(Reason::Link(link.clone(), *net));
     }
     let is_anothers = |other: &&Remote| other.id != remote.id && overlap(&other.network, &network);
     match accepted.iter().find(is_anothers) {
         Some(other) => Verdict::Refused(Reason::Within(other.clone())),
         None => Verdict::Counts,
     }
+}
+
+/// Whether some Node has this network. What its daemon says, anybody says who is root there: outside of
+/// the base it would be a way to any network.
+fn is_owned(network: &IpNet, owned: &Owned, is_in_base: bool) -> bool {
+    let has = |all: &[IpNet]| all.iter().any(|one| one.contains(network));
+    has(&owned.assigned) || (is_in_base && has(&owned.said))
 }
 
 /// Whether two networks have an address in common: then one is part of the other.
@@ -218,6 +249,23 @@ mod tests {
             base: vec![net("10.244.0.0/16"), net("fd00:244::/48")],
             local: vec![net("10.244.1.0/24"), net("fd00:244:0:1::/64")],
             owned: None,
+            services: vec![net("10.96.0.0/12")],
+            links: vec![
+                ("eth0".to_owned(), net("192.168.7.0/24")),
+                ("eth1".to_owned(), net("10.240.0.0/12")),
+            ],
+        }
+    }
+
+    /// With what the cluster gave other nodes, and what their daemons say.
+    fn strict(assigned: &[&str], said: &[&str]) -> Trust {
+        let nets = |texts: &[&str]| texts.iter().copied().map(net).collect();
+        Trust {
+            owned: Some(Owned {
+                assigned: nets(assigned),
+                said: nets(said),
+            }),
+            ..trust()
         }
     }
 
@@ -343,10 +391,7 @@ mod tests {
 
     #[test]
     fn where_kubernetes_is_believed_only_what_a_node_has_counts() {
-        let strict = Trust {
-            owned: Some(vec![net("10.244.2.0/24"), net("10.9.0.0/24")]),
-            ..trust()
-        };
+        let strict = strict(&["10.9.0.0/24"], &["10.244.2.0/24"]);
         let claims = [
             claim("b", TAG, &["10.244.2.0/24", "10.244.2.9/32"]),
             // Outside what is known of the cluster's networks, but a node's.
@@ -364,10 +409,54 @@ mod tests {
             networks,
             ["c 10.9.0.0/24", "b 10.244.2.0/24", "b 10.244.2.9/32"]
         );
-        let refusals: Vec<String> = judged.refusals.iter().map(Refusal::to_string).collect();
         assert_eq!(
-            refusals,
+            words(&judged.refusals),
             ["thief claims 10.244.3.0/24, which no Node object of Kubernetes has"]
+        );
+    }
+
+    #[test]
+    fn outside_the_base_only_what_the_cluster_assigned_counts() {
+        let said = strict(&[], &["172.16.0.0/12", "10.244.2.0/24"]);
+        let claims = [claim("b", TAG, &["172.16.5.0/24", "10.244.2.0/24"])];
+        let judged = judge(&claims, &said);
+        assert_eq!(judged.remotes.len(), 1);
+        assert_eq!(judged.remotes[0].network, net("10.244.2.0/24"));
+        assert_eq!(judged.refusals, []);
+        let assigned = strict(&["172.16.5.0/24"], &[]);
+        let judged = judge(&claims[..1], &assigned);
+        assert_eq!(judged.remotes[0].network, net("172.16.5.0/24"));
+    }
+
+    #[test]
+    fn services_and_this_nodes_links_are_never_anothers() {
+        let all = ["10.97.0.0/16", "192.168.0.0/16", "192.168.7.128/25"];
+        let judged = judge(&[claim("b", TAG, &all)], &strict(&all, &all));
+        assert_eq!(judged.remotes, []);
+        let link = "192.168.7.0/24 of this node's eth0, and is not in network.podCIDR.base";
+        assert_eq!(
+            words(&judged.refusals),
+            [
+                "b claims 10.97.0.0/16, which overlaps the services' 10.96.0.0/12".to_owned(),
+                format!("b claims 192.168.0.0/16, which overlaps {link}"),
+                format!("b claims 192.168.7.128/25, which overlaps {link}"),
+            ]
+        );
+        // A user's own subnet router is nobody's business.
+        let judged = judge(&[claim("b", TAG, &all)], &strict(&[], &[]));
+        assert_eq!(judged, Judgement::default());
+    }
+
+    #[test]
+    fn services_in_the_base_are_not_pods() {
+        let overlapping = Trust {
+            services: vec![net("10.244.96.0/20")],
+            ..trust()
+        };
+        let judged = judge(&[claim("b", TAG, &["10.244.100.0/24"])], &overlapping);
+        assert_eq!(
+            words(&judged.refusals),
+            ["b claims 10.244.100.0/24, which overlaps the services' 10.244.96.0/20"]
         );
     }
 

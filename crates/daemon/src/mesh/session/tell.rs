@@ -12,6 +12,7 @@ use tailnet::localapi::{Reach, Status};
 use super::{FULL_PASS, Session, Situation};
 use crate::causes::with_causes;
 use crate::conditions::{Condition, Conditions};
+use crate::kubernetes::Owned;
 use crate::mesh::apart::{Addresses, intruders};
 use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
 use crate::mesh::remotes::{Trust, judge};
@@ -39,11 +40,14 @@ impl Session {
         let (local, base) = networks.as_ref().map_or((&[][..], &[][..]), |networks| {
             (networks.local.as_slice(), networks.base.as_slice())
         });
+        let host = link::look().await?;
         let trust = Trust {
             tag: tag.clone(),
             base: base.to_vec(),
             local: local.to_vec(),
             owned: owned(settings),
+            services: config.network.service_cidr.0.clone(),
+            links: host.networks.clone(),
         };
         let judgement = judge(&member::claims(status), &trust);
         let conflicts = plan::conflicts(wanted, seen);
@@ -76,7 +80,6 @@ impl Session {
             (Condition::CredentialsLast, self.credentials(status)),
             (Condition::ClockRight, verdict::clock(self.clock())),
         ];
-        let host = link::look().await?;
         told.push((
             Condition::AddressesApart,
             apart(settings, local, base, status, self.links_beside(&host)),
@@ -263,7 +266,7 @@ impl Session {
 }
 
 /// What other nodes have by the word of Kubernetes, where that is what counts.
-fn owned(settings: &Settings) -> Option<Vec<IpNet>> {
+fn owned(settings: &Settings) -> Option<Owned> {
     let is_strict = settings.config.kubernetes.strict_peers;
     let owned = is_strict.then(|| settings.kubernetes.others(&settings.node));
     owned.flatten()
