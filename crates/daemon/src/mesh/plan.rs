@@ -117,7 +117,7 @@ pub struct OtherNode {
     /// Whether it is what this node was before it was made anew: of the same name, with our tag,
     /// and gone.
     pub is_former_self: bool,
-    /// The networks that it advertises, or that were approved for it.
+    /// The networks that were approved for it, and those that one of our nodes advertises.
     pub routes: Vec<IpNet>,
 }
 
@@ -207,6 +207,13 @@ pub struct Conflict {
     pub node: String,
 }
 
+impl Conflict {
+    /// Whether packets come here all the same: the longest prefix wins.
+    fn is_by_a_larger_one(&self) -> bool {
+        self.theirs.prefix_len() < self.ours.prefix_len()
+    }
+}
+
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ours, theirs, node } = self;
@@ -244,11 +251,15 @@ pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
 }
 
 /// The networks that may be advertised: one that somebody else has is not, unless it leads here
-/// already. Two nodes with one network make the server send all packets to one of them.
+/// already. Two nodes with one network make the server send all packets to one of them. One that is
+/// advertised stays though somebody has a larger one: to withdraw it would cost this node's pods their
+/// network, and help nobody.
 pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     let conflicts = conflicts(wanted, seen);
     let is_free = |route: &&IpNet| {
-        serves(seen, route) || !conflicts.iter().any(|conflict| conflict.ours == **route)
+        let is_advertised = seen.prefs.advertised.contains(route);
+        let mut against = conflicts.iter().filter(|one| one.ours == **route);
+        serves(seen, route) || against.all(|one| is_advertised && one.is_by_a_larger_one())
     };
     wanted.routes.iter().filter(is_free).copied().collect()
 }

@@ -259,7 +259,9 @@ impl Server {
                 approved: node.approved.clone(),
                 serving: node.serving.clone(),
             }),
-            others: others.map(|node| self.other(node, hostname)).collect(),
+            others: others
+                .map(|node| other(node, self.tag(), hostname))
+                .collect(),
         }
     }
 
@@ -269,20 +271,14 @@ impl Server {
             return Vec::new();
         };
         let nodes = nodes.iter();
-        nodes.map(|node| self.other(node, hostname)).collect()
+        nodes
+            .map(|node| other(node, self.tag(), hostname))
+            .collect()
     }
 
-    fn other(&self, node: &Node, hostname: &str) -> OtherNode {
-        let mut routes: Vec<IpNet> = [node.available.as_slice(), &node.approved].concat();
-        routes.sort();
-        routes.dedup();
-        let has_tag = self.tags.first().is_some_and(|tag| node.tags.contains(tag));
-        OtherNode {
-            id: node.id,
-            name: node.given_name.clone(),
-            is_former_self: has_tag && !node.is_online && node.name == hostname,
-            routes,
-        }
+    /// The tag that every node has.
+    fn tag(&self) -> Option<&str> {
+        self.tags.first().map(String::as_str)
     }
 
     /// Makes a key for one login.
@@ -355,6 +351,24 @@ impl Server {
     }
 }
 
+/// A member that is not this one. What one of our nodes advertises will be approved, so it counts at
+/// once. Anybody else may advertise what he likes: that takes nothing from anybody until it is approved.
+fn other(node: &Node, tag: Option<&str>, hostname: &str) -> OtherNode {
+    let has_tag = tag.is_some_and(|tag| node.tags.iter().any(|one| one == tag));
+    let mut routes = node.approved.clone();
+    if has_tag {
+        routes.extend(&node.available);
+    }
+    routes.sort();
+    routes.dedup();
+    OtherNode {
+        id: node.id,
+        name: node.given_name.clone(),
+        is_former_self: has_tag && !node.is_online && node.name == hostname,
+        routes,
+    }
+}
+
 fn api_key(secrets: &Secrets) -> Option<Secret> {
     let found = secrets.api_key.as_ref()?;
     Some(found.secret.clone())
@@ -402,7 +416,32 @@ pub(super) fn doubled([first, longest]: [Duration; 2], times: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
     use super::*;
+
+    #[rstest]
+    #[case(&["tag:laptop"], &["192.168.7.0/24"])]
+    #[case(&[], &["192.168.7.0/24"])]
+    #[case(&["tag:k8s-node"], &["10.0.0.0/8", "192.168.7.0/24"])]
+    fn what_strangers_advertise_counts_once_it_is_approved(
+        #[case] tags: &[&str],
+        #[case] counted: &[&str],
+    ) {
+        let node = json!({
+            "id": "9",
+            "name": "n9",
+            "givenName": "n9",
+            "tags": tags,
+            "availableRoutes": ["10.0.0.0/8", "192.168.7.0/24"],
+            "approvedRoutes": ["192.168.7.0/24"],
+        });
+        let node: Node = serde_json::from_value(node).unwrap();
+        let found = other(&node, Some("tag:k8s-node"), "n1");
+        let counted: Vec<IpNet> = counted.iter().map(|net| net.parse().unwrap()).collect();
+        assert_eq!(found.routes, counted);
+    }
 
     #[test]
     fn a_key_of_nought_is_none() {

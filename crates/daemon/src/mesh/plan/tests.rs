@@ -231,6 +231,46 @@ fn who_came_second_withdraws() {
     );
 }
 
+/// As after a start of tailscaled: nothing leads here yet.
+fn unserved(advertised: &[&str], others: &[(&str, &[&str])]) -> Seen {
+    let mut unserved = seen();
+    unserved.prefs.advertised = nets(advertised);
+    unserved.serving.clear();
+    let own = OwnNode {
+        serving: Vec::new(),
+        ..own(advertised)
+    };
+    unserved.server = listed(Some(own), others);
+    unserved
+}
+
+#[test]
+fn who_advertises_already_stays_when_another_has_a_larger_network() {
+    let all = ["10.244.1.0/24", "fd00:244:0:1::/64"];
+    let seen = unserved(&all, &[("office", &["10.0.0.0/8"])]);
+    assert_eq!(plan(&wanted(), &seen), []);
+    assert_eq!(
+        conflicts(&wanted(), &seen)[0].to_string(),
+        "office has 10.0.0.0/8, which overlaps this node's 10.244.1.0/24"
+    );
+    // One that has the same or a part of it gets the packets.
+    for theirs in ["10.244.1.0/24", "10.244.1.128/25"] {
+        let others = [("office", &["10.0.0.0/8"][..]), ("n2", &[theirs])];
+        let seen = unserved(&all, &others);
+        assert_eq!(allowed(&wanted(), &seen), nets(&all[1..]), "{theirs}");
+    }
+}
+
+#[test]
+fn a_newcomer_does_not_take_a_part_of_what_another_has() {
+    let new = unserved(&["fd00:244:0:1::/64"], &[("n2", &["10.244.0.0/20"])]);
+    assert_eq!(allowed(&wanted(), &new), nets(&["fd00:244:0:1::/64"]));
+    assert_eq!(
+        conflicts(&wanted(), &new)[0].to_string(),
+        "n2 has 10.244.0.0/20, which overlaps this node's 10.244.1.0/24"
+    );
+}
+
 #[test]
 fn a_stopped_one_of_ours_is_told_to_run() {
     let mut stopped = seen();
