@@ -128,9 +128,14 @@ pub(super) fn link() -> MeshLink {
     }
 }
 
-/// Whether there is anything of it.
+/// Whether there is anything of it; blocks. A part may be there when others are gone: somebody took its
+/// name away, or was killed half-way. What can't be asked for is not there either, as where the kernel
+/// has no nftables.
 pub(super) fn is_there() -> bool {
     Path::new(PATH).exists()
+        || has_link().unwrap_or_default()
+        || has_rules().unwrap_or_default()
+        || has_table().unwrap_or_default()
 }
 
 /// Makes the network what it should be; blocks.
@@ -142,20 +147,19 @@ pub(super) fn ensure(wanted: &Wanted) -> Result<Ensured, NamespaceError> {
     apart(|| ensure_here(wanted))
 }
 
-/// Takes all of it away, as far as possible; blocks. Nobody may be in it any more.
+/// Takes all of it away, as far as possible; blocks. Nobody may be in it any more. The name goes last,
+/// and only with all the rest: people look for it.
 pub(super) fn remove() -> Result<(), Vec<NamespaceError>> {
     let named = |source| NamespaceError::Named {
         attempt: "remove",
         source,
     };
-    let outcomes = [
-        Socket::route()
-            .map_err(Into::into)
-            .and_then(|route| take_link(&route)),
-        take_table(),
-        net::remove_named(Path::new(PATH)).map(drop).map_err(named),
-    ];
-    let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    let outcomes = [take_link(), take_rules(), take_table()];
+    let mut errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    if errors.is_empty() {
+        let outcome = net::remove_named(Path::new(PATH)).map_err(named);
+        errors.extend(outcome.err());
+    }
     if errors.is_empty() {
         Ok(())
     } else {
@@ -335,17 +339,33 @@ fn switch_on_lo(there: &Socket) -> Result<(), NetError> {
     there.send(batch)
 }
 
-fn take_link(route: &Socket) -> Result<(), NamespaceError> {
-    let link = net::link(route, LINK)?;
-    if link.is_some_and(|link| link.kind == "veth") {
-        net::delete_link(route, LINK)?;
+fn has_link() -> Result<bool, NetError> {
+    let link = net::link(&Socket::route()?, LINK)?;
+    Ok(link.is_some_and(|link| link.kind == "veth"))
+}
+
+fn has_rules() -> Result<bool, NetError> {
+    Side::has_rules(&Socket::route()?, Place::Host)
+}
+
+fn has_table() -> Result<bool, NetError> {
+    Ok(nft::table(&Socket::netfilter()?, TABLE)?.is_some())
+}
+
+/// Its routes and neighbours go with it.
+fn take_link() -> Result<(), NamespaceError> {
+    if has_link()? {
+        net::delete_link(&Socket::route()?, LINK)?;
     }
-    // Its routes and neighbours have gone with it.
-    Ok(Side::take_rules(route, Place::Host)?)
+    Ok(())
+}
+
+fn take_rules() -> Result<(), NamespaceError> {
+    Ok(Side::take_rules(&Socket::route()?, Place::Host)?)
 }
 
 fn take_table() -> Result<(), NamespaceError> {
-    if nft::table(&Socket::netfilter()?, TABLE)?.is_some() {
+    if has_table()? {
         nft::run(&script::none())?;
     }
     Ok(())

@@ -41,6 +41,26 @@ fn everything_is_gone_and_others_are_back() {
 }
 
 #[test]
+fn parts_of_the_mesh_s_own_network_are_found_without_its_name() {
+    let scene = Scene::new();
+    let before = scene.node.snapshot(&[]).unwrap();
+    // What is there after `ip netns delete headcni-mesh`, each alone.
+    for part in [
+        "nft add table inet headcni-mesh",
+        "ip link add hcmesh0 type veth peer name host0",
+        "ip rule add priority 5205 from 198.51.100.106 lookup main protocol 104",
+        "ip -6 rule add priority 5205 to fd8b:5e1f:7c42::2 lookup main protocol 104",
+    ] {
+        scene.sh(part);
+        let done = scene.command(&["uninstall"]);
+        assert!(done.status.success(), "{part}: {done:?}");
+        let words = "took the mesh's own network away";
+        assert!(done.stdout.contains(words), "{part}: {done:?}");
+        scene.node.assert_unchanged(&before);
+    }
+}
+
+#[test]
 fn directories_that_something_is_mounted_at_are_emptied() {
     let scene = Scene::new();
     for dir in ["/run/headcni", "/var/lib/headcni", "/var/lib/cni/headcni"] {

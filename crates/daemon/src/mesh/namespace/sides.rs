@@ -226,6 +226,14 @@ impl Side {
         Ok(())
     }
 
+    /// Whether there are rules of ours.
+    pub(super) fn has_rules(socket: &Socket, place: Place) -> Result<bool, NetError> {
+        let (to, from) = (net::destination_rules(socket)?, net::rules(socket)?);
+        let has = |priority, protocol| place.has(priority, protocol);
+        Ok(to.iter().any(|rule| has(rule.priority, rule.protocol))
+            || from.iter().any(|rule| has(rule.priority, rule.protocol)))
+    }
+
     /// Takes our rules away.
     pub(super) fn take_rules(socket: &Socket, place: Place) -> Result<(), NetError> {
         let mut batch = Batch::new();
