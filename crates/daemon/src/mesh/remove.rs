@@ -230,20 +230,20 @@ impl Leaving<'_> {
         let memory = self.memory.clone();
         let hostname = self.hostname();
         let work = async {
-            let ids: Vec<u64> = if let Some(status) = status {
-                let own = listed(&mut server, status).await?;
-                own.map(|own| own.id).into_iter().collect()
-            } else {
-                look(&mut server).await?;
-                former(&server.everybody(&hostname), &memory)
-            };
+            look(&mut server).await?;
+            let own = status.and_then(|status| own_in(&server, status));
+            let ids = this_node(own.as_ref(), &server.everybody(&hostname), &memory);
             for id in &ids {
                 server.delete(*id).await?;
             }
             Ok(ids.len())
         };
-        if in_time(work).await? > 0 {
-            self.tell("deleted this node at the server");
+        match in_time(work).await? {
+            0 => self.tell(
+                "found no node at the server that is known to be this one: if there is one, delete it \
+                 there (headscale nodes delete)",
+            ),
+            _ => self.tell("deleted this node at the server"),
         }
         Ok(())
     }
@@ -268,9 +268,14 @@ impl Leaving<'_> {
 /// This node in the server's list.
 async fn listed(server: &mut Server, status: &Status) -> Result<Option<OwnNode>, String> {
     look(server).await?;
+    Ok(own_in(server, status))
+}
+
+/// The same, of a list that was read.
+fn own_in(server: &Server, status: &Status) -> Option<OwnNode> {
     match server.view(status, &status.this.host_name) {
-        ServerView::Listed { own, .. } => Ok(own),
-        ServerView::Unknown => Ok(None),
+        ServerView::Listed { own, .. } => own,
+        ServerView::Unknown => None,
     }
 }
 
@@ -280,6 +285,12 @@ async fn look(server: &mut Server) -> Result<(), String> {
         Some(problem) => Err(problem.to_owned()),
         None => Ok(()),
     }
+}
+
+/// This node by what its tailscaled says. One that does not run, or has only just started and does not
+/// know its own key, says nothing: then by what was known before.
+fn this_node(own: Option<&OwnNode>, everybody: &[OtherNode], memory: &Memory) -> Vec<u64> {
+    own.map_or_else(|| former(everybody, memory), |own| vec![own.id])
 }
 
 /// Nodes that were this one, by their number or name, and have its networks. A server takes one that has
@@ -369,6 +380,28 @@ mod tests {
         assert_eq!(former(&others, &known(Some(2))), [1, 2]);
         // Another server may have numbered its nodes in the same way.
         assert_eq!(former(&others, &known(Some(4))), [1]);
+    }
+
+    #[test]
+    fn who_does_not_know_its_own_key_is_known_by_what_was_before() {
+        let everybody = [
+            other(2, false, &["10.244.1.0/24"]),
+            other(7, false, &["10.244.2.0/24"]),
+        ];
+        let memory = Memory {
+            id: Some(2),
+            routes: nets(&["10.244.1.0/24"]),
+            ..Memory::default()
+        };
+        assert_eq!(this_node(None, &everybody, &memory), [2]);
+        assert_eq!(this_node(None, &everybody, &Memory::default()), [0; 0]);
+        let own = OwnNode {
+            id: 7,
+            advertised: Vec::new(),
+            approved: Vec::new(),
+            serving: Vec::new(),
+        };
+        assert_eq!(this_node(Some(&own), &everybody, &memory), [7]);
     }
 
     #[test]
