@@ -23,6 +23,7 @@ pub mod keeper;
 pub mod kubernetes;
 pub mod leases;
 pub mod lifecycle;
+pub mod listing;
 pub mod logging;
 pub mod mesh;
 pub mod metrics;

@@ -22,6 +22,7 @@ use super::server::Server;
 use super::{Way, namespace, ours};
 use crate::causes::with_causes;
 use crate::config::{Config, Secrets};
+use crate::listing::first_of;
 use crate::metrics::Metrics;
 use crate::node_name;
 
@@ -334,8 +335,7 @@ fn is_gone_or_mounted(error: &io::Error) -> bool {
 }
 
 fn list(networks: &[IpNet]) -> String {
-    let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
-    texts.join(" and ")
+    first_of(networks, " and ")
 }
 
 #[cfg(test)]

@@ -11,13 +11,12 @@ use tailnet::localapi::Member;
 use super::outside::MOST;
 use super::plan::{Conflict, Login, OwnNode, Prefs, Seen, ServerView, Wanted, serves};
 use super::remotes::Refusal;
+use crate::listing::first_of;
 
 /// Keys that expire sooner than this are told of.
 pub const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Clocks that differ by more make certificates and keys invalid too early or too late.
 pub const SKEW: Duration = Duration::from_secs(30);
-/// So many of many addresses are named.
-const NAMED: usize = 4;
 
 /// Whether something holds, and what there is to say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,13 +165,10 @@ pub fn untagged(seen: &Seen, this: &Member, tag: &str, is_ours: bool) -> Option<
 
 /// What is wrong if addresses of pods get no route of their own.
 pub fn left_out(addresses: &BTreeSet<IpNet>) -> Option<String> {
-    let all: Vec<IpNet> = addresses.iter().copied().collect();
-    let more = all.len().saturating_sub(NAMED);
-    let named = match all.as_slice() {
-        [] => return None,
-        all if more == 0 => list(all),
-        all => format!("{} and {more} more", texts(&all[..NAMED]).join(", ")),
-    };
+    if addresses.is_empty() {
+        return None;
+    }
+    let named = first_of(addresses, ", ");
     Some(format!(
         "{named} don't lead here: of pods outside the node's networks, {MOST} addresses have a route of \
          their own; let IPAM give pods addresses of the node's networks, or delete some of those pods"
@@ -181,16 +177,16 @@ pub fn left_out(addresses: &BTreeSet<IpNet>) -> Option<String> {
 
 /// Whether nobody else has what this node has.
 pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
-    let mut found: Vec<String> = conflicts.iter().map(Conflict::to_string).collect();
-    found.extend(refusals.iter().map(Refusal::to_string));
+    let words = conflicts.iter().map(Conflict::to_string);
+    let words = words.chain(refusals.iter().map(Refusal::to_string));
+    let found = first_of(words, "; ");
     if found.is_empty() {
         return Verdict::holds("no other node has this node's networks");
     }
     Verdict::fails(format!(
-        "{}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); who is no \
-             node gets no approval for them (headscale nodes approve-routes), and a node that is gone for \
-             good is deleted by \"headscale nodes delete\"",
-        found.join("; ")
+        "{found}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); who is \
+             no node gets no approval for them (headscale nodes approve-routes), and a node that is gone for \
+             good is deleted by \"headscale nodes delete\""
     ))
 }
 
@@ -287,11 +283,7 @@ fn has_all(all: &[IpNet], some: &[IpNet]) -> bool {
 }
 
 fn list(networks: &[IpNet]) -> String {
-    texts(networks).join(" and ")
-}
-
-fn texts(networks: &[IpNet]) -> Vec<String> {
-    networks.iter().map(IpNet::to_string).collect()
+    first_of(networks, " and ")
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use net::host_ports::HostPort;
 use net::ruleset::{Sets, Table};
 use net::{DestinationRule, Neighbour, Route};
 
-/// A node may know hundreds of others: so many of their networks are told by name.
-const NAMED: usize = 4;
+use crate::listing::first_of;
 
 /// What is wrong with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +121,10 @@ impl fmt::Display for Action {
             Self::AddRoute(network) => write!(f, "route unreachable {network} was missing"),
             Self::RemoveRoute(network) => write!(f, "{network} is no network of this node now"),
             Self::SetRoutes(routes) => {
-                write!(f, "routes of the mesh were missing: to {}", Listed(routes))
+                write!(f, "routes of the mesh were missing: to {}", listed(routes))
             }
             Self::RemoveRoutes(routes) => {
-                write!(f, "routes of the mesh were too much: to {}", Listed(routes))
+                write!(f, "routes of the mesh were too much: to {}", listed(routes))
             }
             Self::AddRule(rule) => write!(
                 f,
@@ -154,17 +153,8 @@ impl fmt::Display for Action {
 }
 
 /// Where routes lead, as far as there is room.
-struct Listed<'a>(&'a [Route]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = self.0.iter().take(NAMED).map(|route| route.dst.to_string());
-        f.write_str(&named.collect::<Vec<_>>().join(", "))?;
-        match self.0.len().saturating_sub(NAMED) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
-    }
+fn listed(routes: &[Route]) -> String {
+    first_of(routes.iter().map(|route| route.dst), ", ")
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::{FULL_PASS, Session, Situation};
 use crate::causes::with_causes;
 use crate::conditions::{Condition, Conditions};
 use crate::kubernetes::Owned;
+use crate::listing::first_of;
 use crate::mesh::apart::{Addresses, intruders};
 use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
 use crate::mesh::remotes::{Trust, judge};
@@ -302,7 +303,7 @@ fn apart(
     if found.is_empty() {
         Verdict::holds("nothing has addresses that the mesh needs")
     } else {
-        Verdict::fails(found.join("; "))
+        Verdict::fails(first_of(found, "; "))
     }
 }
 

@@ -163,9 +163,14 @@ fn another_nodes_network_is_named() {
                 .message
                 .starts_with("n2 has 10.244.1.0/24, too: give each node")
     );
-    let told = served(&wanted(), &seen(&[], ServerView::Unknown), &[conflict]);
+    let all = std::slice::from_ref(&conflict);
+    let told = served(&wanted(), &seen(&[], ServerView::Unknown), all);
     assert!(told.message.contains("(NetworksUnique)"));
     assert!(unique(&[], &[]).holds);
+    let told = unique(&vec![conflict; 1000], &[]);
+    let words = "n2 has 10.244.1.0/24, too and 996 more: give each node";
+    assert!(told.message.contains(words), "{told:?}");
+    assert!(told.message.len() < 500, "{told:?}");
 }
 
 #[test]
