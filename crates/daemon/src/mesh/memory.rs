@@ -15,6 +15,9 @@ use crate::files::{read_small, write_atomic};
 /// It has a few hundred bytes, unless it is somebody else's.
 const MAX_LEN: u64 = 1 << 20;
 const NAME: &str = "mesh.json";
+/// So many networks that may be ours are kept in mind: a node has a few, and some more of pods that
+/// are outside of them and come and go.
+const MOST_ROUTES: usize = 1024;
 
 /// What has to be known again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,18 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Forgets networks that are over, and if there are too many, the oldest of the others. None that is
+    /// wanted is forgotten.
+    pub fn forget_routes(&mut self, wanted: &[IpNet], is_over: impl Fn(&IpNet) -> bool) {
+        self.routes.retain(|route| !is_over(route));
+        let mut excess = self.routes.len().saturating_sub(MOST_ROUTES);
+        self.routes.retain(|route| {
+            let is_too_much = excess > 0 && !wanted.contains(route);
+            excess -= usize::from(is_too_much);
+            !is_too_much
+        });
+    }
+
     /// What the rest of the daemon goes by until more is known.
     pub fn view(&self) -> View {
         View {
@@ -182,6 +197,25 @@ mod tests {
         let change = kept.change_aside(|memory| memory.has_served = false);
         change.await.unwrap_err();
         assert!(kept.memory().has_served);
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_networks_are_forgotten_but_none_that_is_wanted() {
+        let route = |n: usize| -> IpNet {
+            let [.., high, low] = n.to_be_bytes();
+            format!("10.9.{high}.{low}/32").parse().unwrap()
+        };
+        let mut memory = Memory {
+            routes: (0..MOST_ROUTES + 3).map(route).collect(),
+            ..Memory::default()
+        };
+        memory.forget_routes(&[route(0), route(2)], |over| *over == route(7));
+        let kept = |n| memory.routes.contains(&route(n));
+        assert_eq!(memory.routes.len(), MOST_ROUTES);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 7].map(kept),
+            [true, false, true, false, true, false]
+        );
     }
 
     #[test]

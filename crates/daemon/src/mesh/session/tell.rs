@@ -109,6 +109,7 @@ impl Session {
             self.reports.metrics.mesh.time_to_serve.set(elapsed);
             tracing::info!(seconds = elapsed, "the mesh serves this node");
         }
+        let can_ask = self.server.as_ref().is_some_and(Server::has_key);
         let change = self.kept.change_aside(|memory| {
             memory.has_served |= is_first;
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
@@ -118,7 +119,7 @@ impl Session {
             if is_known {
                 let outside = wanted.routes.iter().filter(|route| !local.contains(route));
                 memory.outside = outside.copied().collect();
-                memory.routes.retain(|route| !is_over(route, wanted, seen));
+                memory.forget_routes(&wanted.routes, |it| is_over(it, wanted, seen, can_ask));
             }
             if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
                 memory.link = Some(link);
@@ -273,12 +274,13 @@ fn owned(settings: &Settings) -> Option<Owned> {
     owned.flatten()
 }
 
-/// Whether a network that was ours is not ours any more, and is nowhere to be taken away.
-fn is_over(route: &IpNet, wanted: &Wanted, seen: &Seen) -> bool {
+/// Whether a network that was ours is not ours any more, and is nowhere to be taken away. Without a key
+/// for the server nothing ever is to be taken away there.
+fn is_over(route: &IpNet, wanted: &Wanted, seen: &Seen, can_ask: bool) -> bool {
     let is_left = match &seen.server {
         ServerView::Listed { own: Some(own), .. } => own.approved.contains(route),
         ServerView::Listed { own: None, .. } => false,
-        ServerView::Unknown => true,
+        ServerView::Unknown => can_ask,
     };
     !is_left && !wanted.routes.contains(route) && !seen.prefs.advertised.contains(route)
 }
@@ -314,5 +316,37 @@ fn report(conditions: &Arc<Conditions>, told: Vec<(Condition, Verdict)>) {
         } else {
             conditions.fails(condition, message);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::plan::Prefs;
+
+    #[test]
+    fn a_network_is_over_when_nobody_has_it_who_can_be_asked() {
+        let nets = |text: &str| vec![text.parse::<IpNet>().unwrap()];
+        let wanted = Wanted {
+            own: None,
+            routes: nets("10.244.1.0/24"),
+            former: nets("10.244.9.7/32"),
+        };
+        let mut seen = Seen {
+            login: Login::Running,
+            prefs: Prefs::default(),
+            serving: Vec::new(),
+            peers: Vec::new(),
+            server: ServerView::Unknown,
+        };
+        let former = wanted.former[0];
+        assert!(
+            !is_over(&former, &wanted, &seen, true),
+            "it may be approved"
+        );
+        assert!(is_over(&former, &wanted, &seen, false));
+        assert!(!is_over(&wanted.routes[0], &wanted, &seen, false));
+        seen.prefs.advertised = nets("10.244.9.7/32");
+        assert!(!is_over(&former, &wanted, &seen, false));
     }
 }
