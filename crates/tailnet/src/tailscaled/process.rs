@@ -32,7 +32,16 @@ impl Identity {
     /// The process that has this number now, unless it has ended.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let started = start_time(&stat)?;
+        let (state, started) = state_and_start(&stat)?;
+        // Ended, though nobody has asked how.
+        let has_ended = ["Z", "X"].contains(&state);
+        (!has_ended).then_some(Self { pid, started })
+    }
+
+    /// The process that has this number still, though it may have ended.
+    fn even_ended(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, started) = state_and_start(&stat)?;
         Some(Self { pid, started })
     }
 
@@ -78,15 +87,12 @@ pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Field 22, if the process lives. The second one is the name, which can have anything in it.
-fn start_time(stat: &str) -> Option<u64> {
+/// Fields 3 and 22. The second one is the name, which can have anything in it.
+fn state_and_start(stat: &str) -> Option<(&str, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
-    match fields.next()? {
-        // Ended, though nobody has asked how.
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
-    }
+    let state = fields.next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
 }
 
 /// All processes.
@@ -118,8 +124,12 @@ impl Process {
             Err(Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // Between the look and the hold, the number may have gone to another one.
+        // Between the look and the hold, the number may have gone to another one, or it has ended: a
+        // child of ours would stay as a zombie.
         if Identity::of(identity.pid) != Some(identity) {
+            if Identity::even_ended(identity.pid) == Some(identity) {
+                reap(&pidfd);
+            }
             return Ok(None);
         }
         let (disinterest, interest) = io::pipe()?;
@@ -147,7 +157,7 @@ impl Process {
         let mut ended = self.ended.clone();
         let seen = ended.wait_for(|has_ended| *has_ended).await;
         seen.map_err(|_| io::Error::other("the kernel does not tell of its end"))?;
-        Ok(self.reap())
+        Ok(reap(&self.pidfd))
     }
 
     /// The same, if it comes in time.
@@ -165,17 +175,17 @@ impl Process {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    /// A child of ours would stay as a zombie; one of an earlier daemon is somebody else's.
-    fn reap(&self) -> Option<String> {
-        let id = WaitId::PidFd(self.pidfd.as_fd());
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let status = rustix::process::waitid(id, options).ok()??;
-        match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Some(format!("exit status {code}")),
-            (_, Some(signal)) => Some(format!("signal {signal}")),
-            _ => None,
-        }
+/// A child of ours would stay as a zombie; one of an earlier daemon is somebody else's.
+fn reap(pidfd: &OwnedFd) -> Option<String> {
+    let id = WaitId::PidFd(pidfd.as_fd());
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let status = rustix::process::waitid(id, options).ok()??;
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Some(format!("exit status {code}")),
+        (_, Some(signal)) => Some(format!("signal {signal}")),
+        _ => None,
     }
 }
 
@@ -204,10 +214,13 @@ mod tests {
     #[test]
     fn the_start_is_found_behind_any_name() {
         let rest = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
-        assert_eq!(start_time(&format!("42 (a) b) S {rest}")), Some(777));
-        assert_eq!(start_time(&format!("42 (a) Z {rest}")), None);
-        assert_eq!(start_time("42 (a) S 1 2"), None);
-        assert_eq!(start_time(""), None);
+        let found = |stat: &str| state_and_start(stat).map(|(state, at)| (state.to_owned(), at));
+        for state in ["S", "Z"] {
+            let stat = format!("42 (a) b) {state} {rest}");
+            assert_eq!(found(&stat), Some((state.to_owned(), 777)));
+        }
+        assert_eq!(found("42 (a) S 1 2"), None);
+        assert_eq!(found(""), None);
     }
 
     #[test]
@@ -238,6 +251,25 @@ mod tests {
         assert!(!Path::new(&format!("/proc/{}", identity.pid)).exists());
         process.signal(Signal::KILL).unwrap();
         assert!(Process::hold(identity).unwrap().is_none());
+    }
+
+    #[expect(
+        clippy::zombie_processes,
+        reason = "that there is none is what is shown"
+    )]
+    #[test]
+    fn a_child_that_ends_before_it_is_held_leaves_no_zombie() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let identity = Identity::of(child.id()).unwrap();
+        child.kill().unwrap();
+        // It has ended, and is still there for whoever asks how.
+        let pid = Pid::from_child(&child);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(pid), options).unwrap();
+        assert_eq!(Identity::of(identity.pid), None);
+        assert_eq!(Identity::even_ended(identity.pid), Some(identity));
+        assert!(Process::hold(identity).unwrap().is_none());
+        assert!(!Path::new(&format!("/proc/{}", identity.pid)).exists());
     }
 
     #[tokio::test]
