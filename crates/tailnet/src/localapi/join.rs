@@ -54,14 +54,19 @@ impl Refusal {
     pub fn of(text: &str) -> Self {
         let words = text.to_lowercase();
         let has = |part: &str| words.contains(part);
+        // A connection that is refused is not used.
+        let has_word = |word: &str| {
+            let mut all = words.split(|letter: char| !letter.is_alphanumeric());
+            all.any(|one| one == word)
+        };
         let is_about_key = has("authkey") || has("auth key") || has("auth-key");
-        if is_about_key && has("used") {
+        if is_about_key && has_word("used") {
             Self::KeyUsed
-        } else if is_about_key && has("expired") {
+        } else if is_about_key && has_word("expired") {
             Self::KeyExpired
-        } else if is_about_key && (has("not found") || has("invalid") || has("parse")) {
+        } else if is_about_key && (has("not found") || has_word("invalid") || has_word("parse")) {
             Self::KeyUnknown
-        } else if has("tags") && (has("permitted") || has("invalid")) {
+        } else if has_word("tags") && (has_word("permitted") || has_word("invalid")) {
             Self::Tags(text.to_owned())
         } else if has("x509") || has("certificate") {
             Self::Certificate(text.to_owned())
@@ -265,6 +270,8 @@ mod tests {
         Refusal::Tags("requested tags [tag:x] are invalid or not permitted".to_owned()))]
     #[case("x509: certificate signed by unknown authority",
         Refusal::Certificate("x509: certificate signed by unknown authority".to_owned()))]
+    #[case("register with authkey: connection refused",
+        Refusal::Other("register with authkey: connection refused".to_owned()))]
     #[case("dial tcp 10.0.0.1:8443: connect: connection refused",
         Refusal::Other("dial tcp 10.0.0.1:8443: connect: connection refused".to_owned()))]
     fn refusals_are_known_by_their_words(#[case] text: &str, #[case] expected: Refusal) {
