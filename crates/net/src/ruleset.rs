@@ -19,7 +19,7 @@ use crate::nft::{self, Element, Existing, Interval, NftError, Set, Transaction};
 use crate::{NetError, Socket};
 pub use contents::{Contents, has_contents, set_contents};
 use cover::Plan;
-pub use fingerprint::{Fingerprint, fingerprint, fresh_fingerprint};
+pub use fingerprint::{Fingerprint, fingerprint, fresh_fingerprint, is_whole};
 pub use replace::{ReplaceError, delete, repair_ports, replace};
 
 /// The link group of the host ends of all our veths.

@@ -165,6 +165,31 @@ fn what_was_put_in_place_is_told_from_what_somebody_was_at_since() {
 }
 
 #[test]
+fn a_table_of_another_script_is_whole_until_somebody_is_at_it() {
+    let node = Node::new("n1").unwrap();
+    let socket = crate::support::socket(&node);
+    let script = "table inet other {\n\
+                  \tchain out {\n\t\ttype filter hook output priority 0; policy accept;\n\
+                  \t\tip daddr { 10.9.0.1, 10.9.0.2 } counter drop\n\t\taccept\n\t}\n\
+                  \tchain empty {\n\t}\n}\n";
+    let is_whole = || ruleset::is_whole(&socket, "other", script).unwrap();
+    assert!(!is_whole(), "it is not there");
+    for edit in [
+        "flush table inet other",
+        "add rule inet other empty accept",
+        "delete chain inet other empty",
+        "add table inet other { flags dormant; }",
+        "delete table inet other",
+    ] {
+        nft(&node, script);
+        assert!(is_whole(), "before {edit}");
+        nft(&node, edit);
+        assert!(!is_whole(), "{edit}");
+        nft(&node, "add table inet other; delete table inet other");
+    }
+}
+
+#[test]
 fn elements_and_packets_leave_the_fingerprint_alone() {
     let (node, socket) = node_with_tables();
     let both = || Table::ALL.map(|table| fingerprint(&socket, table));
