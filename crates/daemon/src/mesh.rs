@@ -32,6 +32,7 @@ mod way;
 use crate::conditions::{Condition, Conditions};
 
 pub use keep::{Ends, keep};
+pub(crate) use namespace::TABLE;
 pub use remove::remove;
 pub use view::{MeshLink, View};
 pub use way::Way;

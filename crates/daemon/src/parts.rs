@@ -113,9 +113,10 @@ impl Parts {
         let discovering = discovery::keep(self.settings.clone(), conditions, self.end.clone());
         self.spawn("discovery", discovering);
         self.ask_kubernetes(pods);
-        self.keep_mesh(pods);
+        let signals = network::Signals::default();
+        self.keep_mesh(pods, &signals);
         self.keep_cni_files(pods);
-        self.keep_network(pods);
+        self.keep_network(pods, signals);
         self.keep_pods(pods);
         self.listen(pods);
         Ok(())
@@ -131,12 +132,13 @@ impl Parts {
         self.spawn("kubernetes", kubernetes::keep(ends, self.end.clone()));
     }
 
-    fn keep_mesh(&mut self, pods: &Arc<Pods>) {
+    fn keep_mesh(&mut self, pods: &Arc<Pods>, signals: &network::Signals) {
         let ends = mesh::Ends {
             settings: self.settings.clone(),
             reports: self.reports.clone(),
             pods: Arc::clone(pods),
             state_dir: paths::DAEMON_STATE_DIR.into(),
+            own_network: Arc::clone(&signals.mesh),
         };
         self.spawn("mesh", mesh::keep(ends, self.end.clone()));
     }
@@ -178,8 +180,7 @@ impl Parts {
         });
     }
 
-    fn keep_network(&mut self, pods: &Arc<Pods>) {
-        let signals = network::Signals::default();
+    fn keep_network(&mut self, pods: &Arc<Pods>, signals: network::Signals) {
         let part = Part {
             name: "network",
             condition: Condition::NetworkReady,

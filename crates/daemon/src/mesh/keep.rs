@@ -9,7 +9,7 @@ use api::messages::PodState;
 use ipnet::IpNet;
 use tailnet::localapi::{Event as BusEvent, LocalApi, Watch};
 use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,8 @@ pub struct Ends {
     pub pods: Arc<Pods>,
     /// What has to be known after a restart.
     pub state_dir: PathBuf,
+    /// Who tells that something of the network that our tailscaled has for itself may be gone.
+    pub own_network: Arc<Notify>,
 }
 
 /// Keeps this node a member until it is told to end.
@@ -184,6 +186,7 @@ impl Ends {
                             break;
                         }
                     }
+                    () = self.own_network_changes(way) => break,
                     () = intruder.comes() => return,
                     () = sleep_until(listen), if is_running => {
                         if session.is_unheard().await {
@@ -339,6 +342,19 @@ impl Ends {
                 false
             }
         }
+    }
+
+    /// Waits until something of the network of its own may be gone, and a moment longer: what we make
+    /// ourselves is told as well, and who is always at it must not keep us busy. Nothing is lost if this
+    /// is cancelled: the sign is taken at the very end.
+    async fn own_network_changes(&self, way: Way) {
+        if way != Way::OursApart {
+            return std::future::pending().await;
+        }
+        self.own_network.notified().await;
+        self.own_network.notify_one();
+        sleep(COLLECT).await;
+        self.own_network.notified().await;
     }
 
     /// Addresses of pods that are in none of this node's networks.

@@ -15,10 +15,11 @@ use std::thread;
 
 use ipnet::IpNet;
 use net::nft::{self, NftError};
+use net::ruleset;
 use net::{Batch, End, Errno, Mac, NetError, Netns, NewVeth, Settings, Socket, VisitError, sysctl};
 
 use super::MeshLink;
-use script::TABLE;
+pub(crate) use script::TABLE;
 use sides::{Place, Side};
 
 /// Where the namespace is. `ip netns` shows what is in this directory.
@@ -257,7 +258,8 @@ fn set_sysctls(repairs: &mut Vec<String>) -> Result<(), NamespaceError> {
     Ok(())
 }
 
-/// A table says in its comment what is in it, so that another one is known.
+/// A table says in its comment what is in it, so that another one is known. One whose rules were flushed
+/// still says so.
 fn put_table(
     socket: &Socket,
     table: &script::Script,
@@ -265,7 +267,9 @@ fn put_table(
     repairs: &mut Vec<String>,
 ) -> Result<(), NamespaceError> {
     let found = nft::table(socket, TABLE)?;
-    if found.is_some_and(|found| found.comment == table.comment) {
+    if found.is_some_and(|found| found.comment == table.comment)
+        && ruleset::is_whole(socket, TABLE, &table.text)?
+    {
         return Ok(());
     }
     nft::run(&table.text)?;

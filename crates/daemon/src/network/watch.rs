@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::firewall::CHAINS_OF_OTHERS;
 use super::{Desired, LO_INDEX};
+use crate::mesh;
 
 use awaited::{Awaited, MeshLink};
 
@@ -33,6 +34,8 @@ pub struct Signals {
     pub network: Arc<Notify>,
     /// A firewall of somebody else may have changed.
     pub firewall: Arc<Notify>,
+    /// Something of the network that our tailscaled may have for itself.
+    pub mesh: Arc<Notify>,
     awaited: Awaited,
 }
 
@@ -49,23 +52,35 @@ impl Signals {
 struct Concern {
     network: bool,
     firewall: bool,
+    mesh: bool,
 }
 
+const NOBODY: Concern = Concern {
+    network: false,
+    firewall: false,
+    mesh: false,
+};
 const NETWORK: Concern = Concern {
     network: true,
-    firewall: false,
+    ..NOBODY
 };
 const FIREWALL: Concern = Concern {
-    network: false,
     firewall: true,
+    ..NOBODY
 };
-const BOTH: Concern = Concern {
+const MESH: Concern = Concern {
+    mesh: true,
+    ..NOBODY
+};
+const RULES: Concern = Concern {
+    network: true,
+    mesh: true,
+    ..NOBODY
+};
+const ALL: Concern = Concern {
     network: true,
     firewall: true,
-};
-const NEITHER: Concern = Concern {
-    network: false,
-    firewall: false,
+    mesh: true,
 };
 
 fn concern(change: &Change) -> Concern {
@@ -81,10 +96,11 @@ fn concern(change: &Change) -> Concern {
         | Change::RouteGone {
             protocol: PROTO_HEADCNI,
         }
-        | Change::RuleGone {
-            protocol: PROTO_HEADCNI,
-        }
         | Change::Forwarding { is_on: false } => NETWORK,
+        Change::RuleGone {
+            protocol: PROTO_HEADCNI,
+        } => RULES,
+        Change::Table { table, .. } if table == mesh::TABLE => MESH,
         Change::Table { table, .. } if table == TABLE || table == PORTS_TABLE => NETWORK,
         Change::Table { part, .. } => match part {
             TablePart::Itself | TablePart::BaseChain => FIREWALL,
@@ -93,10 +109,10 @@ fn concern(change: &Change) -> Concern {
             {
                 FIREWALL
             }
-            _ => NEITHER,
+            _ => NOBODY,
         },
-        Change::Overrun => BOTH,
-        _ => NEITHER,
+        Change::Overrun => ALL,
+        _ => NOBODY,
     }
 }
 
@@ -135,14 +151,15 @@ fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
     let links = net::links(&Socket::route()?)?;
     let (mut flaps, mut mesh) = (Flaps::of(&links), MeshLink::among(&links));
     // Whatever happened before the sockets were there.
-    tell(signals, BOTH);
+    tell(signals, ALL);
     while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {
-        let mut all = NEITHER;
+        let mut all = NOBODY;
         let mut gather = |change: Change| {
             let one = concern(&change);
-            all.network |=
-                one.network | flaps.is_back(&change) | mesh.concerns(&change, &signals.awaited);
+            let is_of_link = mesh.concerns(&change, &signals.awaited);
+            all.network |= one.network | flaps.is_back(&change) | is_of_link;
             all.firewall |= one.firewall;
+            all.mesh |= one.mesh | is_of_link;
         };
         // If there is more than that, the next wait ends at once.
         route.fetch(&mut gather)?;
@@ -205,6 +222,9 @@ fn tell(signals: &Signals, concern: Concern) {
     if concern.firewall {
         signals.firewall.notify_one();
     }
+    if concern.mesh {
+        signals.mesh.notify_one();
+    }
 }
 
 #[cfg(test)]
@@ -265,28 +285,30 @@ mod tests {
     }
 
     #[rstest]
-    #[case(link(9, LINK_GROUP, true), NEITHER)]
-    #[case(link(9, LINK_GROUP, false), NEITHER)]
-    #[case(link(9, 0, true), NEITHER)]
+    #[case(link(9, LINK_GROUP, true), NOBODY)]
+    #[case(link(9, LINK_GROUP, false), NOBODY)]
+    #[case(link(9, 0, true), NOBODY)]
     #[case(link(LO_INDEX, 0, true), NETWORK)]
     #[case(Change::AddressGone { link: LO_INDEX }, NETWORK)]
-    #[case(Change::AddressGone { link: 2 }, NEITHER)]
+    #[case(Change::AddressGone { link: 2 }, NOBODY)]
     #[case(Change::RouteGone { protocol: 104 }, NETWORK)]
-    #[case(Change::RouteGone { protocol: 2 }, NEITHER)]
-    #[case(Change::RuleGone { protocol: 104 }, NETWORK)]
-    #[case(Change::RuleGone { protocol: 3 }, NEITHER)]
+    #[case(Change::RouteGone { protocol: 2 }, NOBODY)]
+    #[case(Change::RuleGone { protocol: 104 }, RULES)]
+    #[case(Change::RuleGone { protocol: 3 }, NOBODY)]
     #[case(Change::Forwarding { is_on: false }, NETWORK)]
-    #[case(Change::Forwarding { is_on: true }, NEITHER)]
+    #[case(Change::Forwarding { is_on: true }, NOBODY)]
     #[case(table("headcni", TablePart::Set), NETWORK)]
     #[case(table("headcni-ports", rule("output")), NETWORK)]
     #[case(table("filter", TablePart::BaseChain), FIREWALL)]
     #[case(table("firewalld", TablePart::Itself), FIREWALL)]
     #[case(table("filter", rule("FORWARD")), FIREWALL)]
     #[case(table("filter", rule("DOCKER-USER")), FIREWALL)]
-    #[case(table("nat", rule("KUBE-SERVICES")), NEITHER)]
-    #[case(table("nat", TablePart::Chain("KUBE-SVC-X".to_owned())), NEITHER)]
-    #[case(table("kube-proxy", TablePart::Set), NEITHER)]
-    #[case(Change::Overrun, BOTH)]
+    #[case(table("nat", rule("KUBE-SERVICES")), NOBODY)]
+    #[case(table("nat", TablePart::Chain("KUBE-SVC-X".to_owned())), NOBODY)]
+    #[case(table("kube-proxy", TablePart::Set), NOBODY)]
+    #[case(table("headcni-mesh", TablePart::Itself), MESH)]
+    #[case(table("headcni-mesh", rule("postrouting")), MESH)]
+    #[case(Change::Overrun, ALL)]
     fn only_what_matters_is_told(#[case] change: Change, #[case] expected: Concern) {
         assert_eq!(concern(&change), expected);
     }

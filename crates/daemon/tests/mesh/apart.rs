@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use crate::{dns, talk, turn};
 
+/// What is repaired must be so within two seconds. A busy machine gets some more.
+const REPAIRED: Duration = Duration::from_secs(10);
 /// The tag of the host's own tailscaled: it is not one of ours.
 const HOSTS_TAG: &str = "tag:laptop";
 
@@ -164,6 +166,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
         .unwrap();
     node.signal(Signal::HUP);
     talk::await_all_to_all(&pods);
+    flushed_tables_come_back(node);
 
     node.configure(&told("host")).unwrap();
     node.signal(Signal::HUP);
@@ -184,6 +187,26 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     assert!(traces.contains("5270:"), "{traces}");
     assert!(traces.contains("ts-input -i tailscale0"), "{traces}");
     sniffer.end().unwrap().check_nothing_in_clear().unwrap();
+}
+
+/// Nothing but their comments is left of both tables. The kernel tells of the host's, and of rules.
+fn flushed_tables_come_back(node: &Member) {
+    let flush = "nft flush table inet headcni-mesh";
+    let list = "nft list table inet headcni-mesh";
+    let inside = |line: &str| format!("ip netns exec headcni-mesh {line}");
+    let look = format!(
+        "{list}; {} | sed 's/counter.*drop/drop/'; ip rule show priority 5205 | sort",
+        inside(list)
+    );
+    let whole = node.sh(&look).unwrap();
+    let flush_inside = format!("{}; ip rule delete priority 5205", inside(flush));
+    for line in [flush, &flush_inside] {
+        node.sh(line).unwrap();
+        eventually(REPAIRED, "the rules are back", || {
+            (node.sh(&look).ok()? == whole).then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", node.told()));
+    }
 }
 
 /// A policy by which the host's own reaches nodes and pods, so that it has routes to them.

@@ -10,7 +10,7 @@ use super::{INSIDE, LINK, PEER, Wanted};
 use crate::mesh::apart::TAILNET;
 
 /// The table's name on both sides, of the family `inet`.
-pub(super) const TABLE: &str = "headcni-mesh";
+pub(crate) const TABLE: &str = "headcni-mesh";
 
 /// A table, and what its comment says.
 pub(super) struct Script {
