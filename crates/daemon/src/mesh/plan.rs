@@ -252,14 +252,14 @@ pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
 
 /// The networks that may be advertised: one that somebody else has is not, unless it leads here
 /// already. Two nodes with one network make the server send all packets to one of them. One that is
-/// advertised stays though somebody has a larger one: to withdraw it would cost this node's pods their
-/// network, and help nobody.
+/// advertised, or was approved before another login, stays though somebody has a larger one: to
+/// withdraw it would cost this node's pods their network, and help nobody.
 pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     let conflicts = conflicts(wanted, seen);
     let is_free = |route: &&IpNet| {
-        let is_advertised = seen.prefs.advertised.contains(route);
+        let is_known = seen.prefs.advertised.contains(route) || is_approved(seen, route);
         let mut against = conflicts.iter().filter(|one| one.ours == **route);
-        serves(seen, route) || against.all(|one| is_advertised && one.is_by_a_larger_one())
+        serves(seen, route) || against.all(|one| is_known && one.is_by_a_larger_one())
     };
     wanted.routes.iter().filter(is_free).copied().collect()
 }
@@ -267,6 +267,14 @@ pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
 /// A list of networks, advertised or approved, with those of ours that it is to have. Others stay.
 pub fn beside(present: &[IpNet], wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     merged(present, wanted, &allowed(wanted, seen))
+}
+
+/// Whether somebody approved this network for this node.
+fn is_approved(seen: &Seen, route: &IpNet) -> bool {
+    match &seen.server {
+        ServerView::Listed { own: Some(own), .. } => own.approved.contains(route),
+        ServerView::Listed { own: None, .. } | ServerView::Unknown => false,
+    }
 }
 
 /// Whether packets to this network are sent here.

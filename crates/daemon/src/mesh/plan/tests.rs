@@ -253,6 +253,10 @@ fn who_advertises_already_stays_when_another_has_a_larger_network() {
         conflicts(&wanted(), &seen)[0].to_string(),
         "office has 10.0.0.0/8, which overlaps this node's 10.244.1.0/24"
     );
+    // As after another login, with which all that was set is gone.
+    let mut again = seen;
+    again.prefs.advertised.clear();
+    assert_eq!(allowed(&wanted(), &again), nets(&all));
     // One that has the same or a part of it gets the packets.
     for theirs in ["10.244.1.0/24", "10.244.1.128/25"] {
         let others = [("office", &["10.0.0.0/8"][..]), ("n2", &[theirs])];
