@@ -218,7 +218,8 @@ fn policy() -> Value {
     policy
 }
 
-/// A tailscaled on the first node that has nothing to do with us, but takes everybody's routes.
+/// A tailscaled on the first node that has nothing to do with us, but takes everybody's routes. It offers
+/// a network that all pods' are in. Nobody approves it, and so it keeps no node from serving.
 fn hosts_own<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
     let headscale = &cluster.headscale;
     headscale.set_policy(&policy()).unwrap();
@@ -227,7 +228,7 @@ fn hosts_own<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
     let join = Join {
         url: &headscale.url(),
         key: &key,
-        advertise: &[],
+        advertise: &["10.0.0.0/8"],
     };
     theirs.join(&join).unwrap();
     theirs.cli(["set", "--hostname=laptop"]).unwrap();
