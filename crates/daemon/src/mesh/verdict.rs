@@ -121,7 +121,8 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
             let mut all = [own.approved.as_slice(), &missing].concat();
             all.sort();
             all.dedup();
-            let (id, all) = (own.id, texts(&all).join(","));
+            let all: Vec<String> = all.iter().map(IpNet::to_string).collect();
+            let (id, all) = (own.id, all.join(","));
             Verdict::fails(format!(
                 "{what}: they are advertised, and not approved yet; if the daemon can't do it, run \
                  \"headscale nodes approve-routes -i {id} -r {all}\", or let autoApprovers of the policy \

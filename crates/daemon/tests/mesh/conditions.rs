@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::{SignedDuration, Timestamp};
 use lab::{
-    Attached, Cluster, Fake, Grounds, JOINED, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG, UPLINK,
-    eventually, http_answer, open_policy,
+    Attached, Cluster, Fake, Grounds, JOINED, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG,
+    UPLINK, eventually, http_answer, open_policy,
 };
 use serde_json::{Value, json};
 

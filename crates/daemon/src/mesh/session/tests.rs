@@ -61,9 +61,13 @@ fn session(fake: &Fake, way: Way, settings: &Settings, routes: &[&str]) -> Sessi
 }
 
 async fn pass(session: &mut Session, settings: &Settings, outside: &[&str]) -> Option<View> {
+    let outside = Outside {
+        routed: nets(outside).into_iter().collect(),
+        ..Outside::default()
+    };
     let situation = Situation {
         settings,
-        outside: nets(outside),
+        outside: &outside,
     };
     session.pass(&situation).await.0
 }
