@@ -173,7 +173,7 @@ fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected:
 #[case::missing(None, Edit::Missing)]
 #[case::old(Some((Some(2), "headcni")), Edit::OtherVersion)]
 #[case::unnamed(Some((None, "headcni")), Edit::OtherVersion)]
-#[case::edited(Some((Some(3), "another")), Edit::Changed)]
+#[case::edited(Some((Some(Table::Pods.version()), "another")), Edit::Changed)]
 fn a_table_that_is_not_as_we_left_it_is_put_back(
     #[case] state: Option<(Option<u32>, &str)>,
     #[case] edit: Edit,
