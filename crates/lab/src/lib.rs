@@ -71,7 +71,7 @@ pub use noop::{Noop, Seen};
 pub use pod::Pod;
 pub use process::{DEADLINE, Output, Running, attempt, run};
 pub use proxy::Proxy;
-pub use pulse::Pulse;
+pub use pulse::{Lost, Pulse};
 pub use raw_link::RawLink;
 pub use rustix::process::Signal;
 pub use snapshot::Snapshot;

@@ -1,5 +1,6 @@
-//! Something small every 20 ms, to see for how long a way was interrupted.
+//! Something small every 20 ms, to see for how long a way was interrupted, and what was lost on it.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recv, sendto,
     socket_with,
@@ -20,6 +21,9 @@ use crate::netns::Netns;
 use crate::wait::eventually;
 
 const BEAT: Duration = Duration::from_millis(20);
+/// Room for all answers that come while the beating thread does not get to run: what the kernel drops
+/// here was not lost on its way.
+const QUEUE_BYTES: usize = 4 << 20;
 
 /// Every answer in a namespace is shown to all who ping from it: each knows its own by this.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
@@ -31,13 +35,87 @@ pub struct Pulse {
     beating: Option<JoinHandle<()>>,
 }
 
+/// A ping that nobody answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// Its place among the pings of its pulse, from 1.
+    pub number: u64,
+    /// When it was sent, from the pulse's start or last reset.
+    pub after: Duration,
+}
+
 #[derive(Debug)]
 struct Record {
     last: Instant,
     longest: Duration,
     answers: u64,
+    /// The number of the last ping.
+    sent: u64,
+    /// Pings since `since` without an answer so far, by their numbers: when they were sent.
+    unanswered: BTreeMap<u64, Instant>,
+    since: Instant,
     is_over: bool,
     broken: Option<ErrorKind>,
+}
+
+impl Record {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            last: now,
+            longest: Duration::ZERO,
+            answers: 0,
+            sent: 0,
+            unanswered: BTreeMap::new(),
+            since: now,
+            is_over: false,
+            broken: None,
+        }
+    }
+
+    fn reset(&mut self) {
+        let now = Instant::now();
+        (self.last, self.longest) = (now, Duration::ZERO);
+        self.unanswered.clear();
+        self.since = now;
+    }
+
+    /// Counts a ping that is sent now; what it carries in its field of 16 bits.
+    fn send(&mut self) -> u16 {
+        self.sent += 1;
+        self.unanswered.insert(self.sent, Instant::now());
+        sequence(self.sent)
+    }
+
+    fn note(&mut self) {
+        self.longest = self.longest.max(self.last.elapsed());
+        self.last = Instant::now();
+        self.answers += 1;
+    }
+
+    /// Notes an answer, however late: it is to the last ping that carried this.
+    fn note_answer_to(&mut self, carried: u16) {
+        self.note();
+        let ago = sequence(self.sent).wrapping_sub(carried);
+        if let Some(number) = self.sent.checked_sub(ago.into()) {
+            self.unanswered.remove(&number);
+        }
+    }
+
+    fn lost(&self, until: u64) -> Vec<Lost> {
+        let unanswered = self.unanswered.range(..=until);
+        let lost = unanswered.map(|(number, sent)| Lost {
+            number: *number,
+            after: sent.saturating_duration_since(self.since),
+        });
+        lost.collect()
+    }
+}
+
+/// The last 16 bits of a number.
+fn sequence(number: u64) -> u16 {
+    let [.., high, low] = number.to_be_bytes();
+    u16::from_be_bytes([high, low])
 }
 
 impl Pulse {
@@ -51,17 +129,16 @@ impl Pulse {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))?;
             set_socket_timeout(&socket, Timeout::Recv, Some(BEAT))?;
+            set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)?;
             Ok(socket)
         };
         let socket = from
             .enter(open)?
             .with_context(|| format!("open a socket to ping {to}"))?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let mut sequence = 0u16;
         Ok(Self::start(move |record| {
-            sequence = sequence.wrapping_add(1);
-            let request = echo_request(to, id, sequence);
-            // A way that is not there now may come back.
+            let request = echo_request(to, id, record.with(Record::send));
+            // A way that is not there now may come back. What is refused here has no answer either.
             let _ = sendto(
                 &socket,
                 &request,
@@ -70,8 +147,8 @@ impl Pulse {
             );
             let end = Instant::now() + BEAT;
             while Instant::now() < end {
-                if is_answer(&socket, to, id).unwrap_or_default() {
-                    record.note();
+                if let Some(carried) = next_answer(&socket, to, id) {
+                    record.with(|record| record.note_answer_to(carried));
                 }
             }
             Ok(())
@@ -101,7 +178,7 @@ impl Pulse {
             while Instant::now() < end {
                 match stream.read(&mut buffer) {
                     Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                    Ok(_) => record.note(),
+                    Ok(_) => record.with(Record::note),
                     Err(error) if is_late(&error) => {}
                     Err(error) => return Err(error),
                 }
@@ -111,13 +188,7 @@ impl Pulse {
     }
 
     fn start(mut beat: impl FnMut(&Shared) -> io::Result<()> + Send + 'static) -> Self {
-        let record = Shared(Arc::new(Mutex::new(Record {
-            last: Instant::now(),
-            longest: Duration::ZERO,
-            answers: 0,
-            is_over: false,
-            broken: None,
-        })));
+        let record = Shared(Arc::new(Mutex::new(Record::new())));
         let ours = record.clone();
         let beating = thread::spawn(move || {
             while !ours.with(|record| record.is_over) {
@@ -143,15 +214,25 @@ impl Pulse {
         self.record.with(|record| record.answers)
     }
 
+    /// The pings from the start, or the last reset, until now that have no answer. Late ones have one:
+    /// it is waited for, but no longer than `patience`. Of a connection nothing is lost as long as it
+    /// is not [broken](Self::broken).
+    pub fn lost(&self, patience: Duration) -> Vec<Lost> {
+        let until = self.record.with(|record| record.sent);
+        let lost = || self.record.with(|record| record.lost(until));
+        // What has not come by then is what is asked for.
+        let _ = eventually(patience, "all answers", || lost().is_empty().then_some(()));
+        lost()
+    }
+
     /// Why the connection is no more, if it is so.
     pub fn broken(&self) -> Option<ErrorKind> {
         self.record.with(|record| record.broken)
     }
 
-    /// Forgets all gaps until now.
+    /// Forgets all gaps and losses until now.
     pub fn reset(&self) {
-        self.record
-            .with(|record| (record.last, record.longest) = (Instant::now(), Duration::ZERO));
+        self.record.with(Record::reset);
     }
 
     /// Waits for the next answer.
@@ -179,14 +260,6 @@ impl Shared {
     fn with<T>(&self, look: impl FnOnce(&mut Record) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-
-    fn note(&self) {
-        self.with(|record| {
-            record.longest = record.longest.max(record.last.elapsed());
-            record.last = Instant::now();
-            record.answers += 1;
-        });
-    }
 }
 
 fn is_late(error: &io::Error) -> bool {
@@ -207,8 +280,8 @@ fn echo_request(to: IpAddr, id: u16, sequence: u16) -> Vec<u8> {
     }
 }
 
-/// Whether the next message that comes within a beat is an answer to ours.
-fn is_answer(socket: &OwnedFd, from: IpAddr, id: u16) -> Option<bool> {
+/// What the next message carries that comes within a beat, if it is an answer to one of ours.
+fn next_answer(socket: &OwnedFd, from: IpAddr, id: u16) -> Option<u16> {
     let mut buffer = [0; 256];
     let (length, _) = recv(socket, &mut buffer, RecvFlags::empty()).ok()?;
     let message = buffer.get(..length)?;
@@ -217,6 +290,55 @@ fn is_answer(socket: &OwnedFd, from: IpAddr, id: u16) -> Option<bool> {
         IpAddr::V4(_) => (message.get(usize::from(message[0] & 0xf) * 4..)?, 0),
         IpAddr::V6(_) => (message, 129),
     };
-    let is_ours = message.get(4..6)? == id.to_be_bytes();
-    Some(is_ours && message.first() == Some(&reply))
+    let is_ours = message.get(4..6)? == id.to_be_bytes() && message.first() == Some(&reply);
+    let carried = message.get(6..8)?.try_into().ok()?;
+    is_ours.then_some(u16::from_be_bytes(carried))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(record: &Record) -> Vec<u64> {
+        let lost = record.lost(record.sent).into_iter();
+        lost.map(|one| one.number).collect()
+    }
+
+    #[test]
+    fn what_has_no_answer_is_lost_and_late_answers_are_answers() {
+        let mut record = Record::new();
+        let carried: Vec<u16> = (0..4).map(|_| record.send()).collect();
+        assert_eq!(carried, [1, 2, 3, 4]);
+        for answered in [1, 4] {
+            record.note_answer_to(answered);
+        }
+        assert_eq!(lost(&record), [2, 3]);
+        // Of those that are asked for, and no later ones.
+        assert_eq!(record.lost(2).len(), 1);
+        record.note_answer_to(2);
+        // Twice is no more than once, and what was never sent was never lost.
+        record.note_answer_to(2);
+        record.note_answer_to(9);
+        assert_eq!(lost(&record), [3]);
+        record.reset();
+        record.note_answer_to(3);
+        assert!(lost(&record).is_empty());
+        record.send();
+        assert_eq!(lost(&record), [5]);
+    }
+
+    #[test]
+    fn numbers_go_on_where_sixteen_bits_begin_again() {
+        let mut record = Record::new();
+        for _ in 0..0x1_0003 {
+            let carried = record.send();
+            if ![0xffff, 0, 2].contains(&carried) {
+                record.note_answer_to(carried);
+            }
+        }
+        assert_eq!(lost(&record), [2, 0xffff, 0x1_0000, 0x1_0002]);
+        record.note_answer_to(0xffff);
+        record.note_answer_to(2);
+        assert_eq!(lost(&record), [2, 0x1_0000]);
+    }
 }

@@ -8,6 +8,8 @@ use lab::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// For what is on its way between two nodes on one switch.
+const STRAGGLERS: Duration = Duration::from_secs(2);
 
 struct Scene {
     underlay: Underlay,
@@ -62,6 +64,61 @@ fn a_cut_cable_is_a_gap_in_the_pulse() {
 }
 
 #[test]
+fn pings_into_a_cut_cable_are_lost_and_no_others() {
+    let scene = Scene::new();
+    for address in scene.addresses() {
+        let pulse = Pulse::ping(&scene.nodes[0], address).unwrap();
+        pulse.await_answer(PATIENCE).unwrap();
+        pulse.reset();
+        eventually(PATIENCE, "some answers", || {
+            (pulse.answers() > 20).then_some(())
+        })
+        .unwrap();
+        assert_eq!(pulse.lost(PATIENCE), []);
+        let out = scene.cut_a_while();
+        pulse.await_answer(PATIENCE).unwrap();
+        let lost = pulse.lost(STRAGGLERS);
+        // One every 20 ms; a busy machine sends fewer.
+        assert!(lost.len() > 5, "{lost:?} of {out:?}");
+        let numbers = lost.iter().map(|one| one.number);
+        let following = numbers.clone().zip(numbers.clone().skip(1));
+        assert!(following.clone().all(|(one, next)| next > one), "{lost:?}");
+        // In one go, but for what is on its way while a cable is pulled or put back.
+        assert!(
+            following.filter(|(one, next)| next - one > 1).count() <= 2,
+            "{lost:?}"
+        );
+        let [first, .., last] = lost[..] else {
+            panic!("{lost:?}")
+        };
+        assert!(last.after - first.after >= out / 2, "{lost:?} of {out:?}");
+        pulse.reset();
+        pulse.await_answer(PATIENCE).unwrap();
+        assert_eq!(pulse.lost(PATIENCE), []);
+    }
+}
+
+#[test]
+fn a_late_answer_is_no_loss() {
+    let scene = Scene::new();
+    let [one, two] = &scene.nodes;
+    let pulse = Pulse::ping(one, scene.addresses()[0]).unwrap();
+    pulse.await_answer(PATIENCE).unwrap();
+    // Packets wait for the other's hardware address, which it does not tell: arp_ignore 8.
+    two.sysctl("net.ipv4.conf.all.arp_ignore", "8").unwrap();
+    pulse.reset();
+    one.run(["ip", "neighbour", "flush", "dev", "eth0"])
+        .unwrap();
+    eventually(PATIENCE, "pings wait", || {
+        (pulse.lost(Duration::ZERO).len() > 5).then_some(())
+    })
+    .unwrap();
+    two.sysctl("net.ipv4.conf.all.arp_ignore", "0").unwrap();
+    assert_eq!(pulse.lost(PATIENCE), []);
+    assert!(pulse.longest_gap() > Duration::from_millis(100));
+}
+
+#[test]
 fn silence_at_the_end_counts() {
     let scene = Scene::new();
     let pulse = Pulse::ping(&scene.nodes[0], "10.99.0.200".parse().unwrap()).unwrap();
@@ -70,6 +127,7 @@ fn silence_at_the_end_counts() {
     })
     .unwrap();
     assert_eq!(pulse.answers(), 0);
+    assert!(pulse.lost(Duration::ZERO).len() > 2);
     assert!(pulse.await_answer(Duration::from_millis(50)).is_err());
 }
 
