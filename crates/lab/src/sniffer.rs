@@ -1,7 +1,7 @@
 //! Watching a whole switch for what must never be on its wires.
 //!
 //! A frame that is not looked at proves nothing, so what the kernel had to drop is counted, too, and
-//! an account with anything dropped counts as a failure.
+//! an account with anything dropped counts as a failure. So does one of no frames at all.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
@@ -136,9 +136,10 @@ impl Account {
     }
 
     fn check_complete(&self) -> Result<()> {
-        match self.dropped {
-            0 => Ok(()),
-            dropped => bail!("of {} frames, {dropped} were not looked at", self.frames),
+        match (self.frames, self.dropped) {
+            (0, _) => bail!("not one frame was seen"),
+            (_, 0) => Ok(()),
+            (frames, dropped) => bail!("of {frames} frames, {dropped} were not looked at"),
         }
     }
 
@@ -215,12 +216,20 @@ mod tests {
 
     #[test]
     fn an_account_that_misses_something_proves_nothing() {
-        let mut account = Account::default();
-        account.check_nothing_in_clear().unwrap();
-        account.check_no_strays().unwrap();
-        account.dropped = 1;
-        account.check_nothing_in_clear().unwrap_err();
-        account.check_no_strays().unwrap_err();
+        let whole = Account {
+            frames: 2,
+            ..Account::default()
+        };
+        whole.check_nothing_in_clear().unwrap();
+        whole.check_no_strays().unwrap();
+        let blind = Account {
+            dropped: 1,
+            ..whole
+        };
+        for account in [blind, Account::default()] {
+            account.check_nothing_in_clear().unwrap_err();
+            account.check_no_strays().unwrap_err();
+        }
     }
 
     #[test]
