@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use lab::{Cluster, Grounds, JOINED, POD_NETWORKS, Site};
+use lab::{Cluster, Grounds, JOINED, Site};
 
 use crate::run::{is_root, say};
 use crate::{dist, tools};
@@ -80,10 +80,7 @@ fn show(is_kept: bool) -> Result<()> {
 
     say(start, "three nodes, one of them behind a NAT");
     let grounds = Grounds::new(&SITES)?;
-    let mut sniffers = vec![grounds.underlay.watch(&POD_NETWORKS)?];
-    if let Some(nat) = &grounds.nat {
-        sniffers.push(nat.watch(&POD_NETWORKS)?);
-    }
+    let sniffers = grounds.watch()?;
     say(
         start,
         "Headscale, with a relay within and an authority of its own",

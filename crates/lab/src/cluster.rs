@@ -19,6 +19,7 @@ use crate::netns::Netns;
 use crate::node::Node;
 use crate::pod::Pod;
 use crate::process::{Output, Running};
+use crate::sniffer::Sniffer;
 use crate::tools;
 use crate::underlay::{Nat, NatKind, Port, Underlay};
 use crate::wait::eventually;
@@ -96,6 +97,14 @@ impl Grounds {
             nodes,
             ports,
         })
+    }
+
+    /// Watches every cable from now on, for the addresses of pods in clear: those of the switch, and
+    /// those behind the router, which hides what they carry from the switch.
+    pub fn watch(&self) -> Result<Vec<Sniffer>> {
+        let switch = self.underlay.watch(&POD_NETWORKS);
+        let router = self.nat.as_ref().map(|nat| nat.watch(&POD_NETWORKS));
+        [switch].into_iter().chain(router).collect()
     }
 }
 
