@@ -1,7 +1,7 @@
 //! A cluster of nodes on which the real headcni-daemon runs, over a real Headscale.
 //!
 //! [`Grounds`] are the machines and their cables; a [`Cluster`] is what runs on them. Node number N is
-//! called `node-N` and has the pods of 10.244.N.0/24 and `fd00:10:244:N::/64`.
+//! called `node-N` and has the pods of 10.244.N.0/24 and `fd00:10:244:N::/64`, or of one of them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,6 +21,7 @@ use crate::pod::Pod;
 use crate::process::{Output, Running};
 use crate::sniffer::Sniffer;
 use crate::tools;
+use crate::traffic::Family;
 use crate::underlay::{Nat, NatKind, Port, Underlay};
 use crate::wait::eventually;
 use crate::{Call, Signal};
@@ -45,6 +46,15 @@ pub const POD_NETWORKS: [IpNet; 2] = [
         48,
     )),
 ];
+
+/// Those of them that are of these families.
+fn pod_networks(families: &[Family]) -> Vec<IpNet> {
+    let is_of = |net: &IpNet| match net {
+        IpNet::V4(_) => families.contains(&Family::V4),
+        IpNet::V6(_) => families.contains(&Family::V6),
+    };
+    POD_NETWORKS.into_iter().filter(is_of).collect()
+}
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,25 +127,41 @@ pub struct Cluster<'a> {
     pub headscale: Headscale<'a>,
     /// The nodes in their order.
     pub members: Vec<Member<'a>>,
+    families: &'static [Family],
 }
 
 impl<'a> Cluster<'a> {
-    /// A server with an open policy, and nodes that are furnished but on which no daemon runs.
+    /// A server with an open policy, and nodes that are furnished but on which no daemon runs. Pods
+    /// have an address of each family.
     pub fn new(grounds: &'a Grounds) -> Result<Self> {
-        Self::with_server(grounds, &tools::HEADSCALE)
+        Self::made_of(grounds, &tools::HEADSCALE, &[Family::V4, Family::V6])
     }
 
     /// The same with a server of another version.
     pub fn with_server(grounds: &'a Grounds, version: &tools::GoModule) -> Result<Self> {
+        Self::made_of(grounds, version, &[Family::V4, Family::V6])
+    }
+
+    /// The same with pods that have addresses of these families only.
+    pub fn of_families(grounds: &'a Grounds, families: &'static [Family]) -> Result<Self> {
+        Self::made_of(grounds, &tools::HEADSCALE, families)
+    }
+
+    fn made_of(
+        grounds: &'a Grounds,
+        version: &tools::GoModule,
+        families: &'static [Family],
+    ) -> Result<Self> {
         let address = IpAddr::V4(grounds.server_port.v4);
         let headscale = Headscale::start(&grounds.server, version, address)?;
-        headscale.set_policy(&open_policy(TAG, &POD_NETWORKS))?;
+        headscale.set_policy(&open_policy(TAG, &pod_networks(families)))?;
         let key = headscale.api_key()?;
         let mut members = Vec::new();
         for (index, node) in grounds.nodes.iter().enumerate() {
             let member = Member {
                 node,
                 number: index + 1,
+                families,
                 daemon: None,
             };
             member.furnish(&headscale, &key)?;
@@ -145,6 +171,7 @@ impl<'a> Cluster<'a> {
             grounds,
             headscale,
             members,
+            families,
         })
     }
 
@@ -153,6 +180,7 @@ impl<'a> Cluster<'a> {
         let member = Member {
             node,
             number,
+            families: self.families,
             daemon: None,
         };
         member.furnish(&self.headscale, &self.headscale.api_key()?)?;
@@ -172,18 +200,19 @@ impl<'a> Cluster<'a> {
 
     /// Waits until each node has a route to each other's pods.
     pub fn await_mesh(&self) -> Result<()> {
-        let all = self.members.len();
         for member in &self.members {
+            let others = self.members.iter();
+            let others = others.filter(|other| other.number != member.number);
+            let wanted: Vec<String> = others.flat_map(Member::networks).collect();
             eventually(JOINED, "routes to all other nodes", || {
                 let routes = member.node.routes().ok()?;
-                let others = (1..=all).filter(|number| *number != member.number);
-                let has = |number: usize| {
-                    let net = format!("10.244.{number}.0/24 ");
-                    let is_led =
-                        |route: &String| route.starts_with(&net) && route.contains(MESH_TABLE);
+                let has = |net: &String| {
+                    let is_led = |route: &String| {
+                        route.split(' ').next() == Some(net) && route.contains(MESH_TABLE)
+                    };
                     routes.iter().any(is_led)
                 };
-                others.into_iter().all(has).then_some(())
+                wanted.iter().all(has).then_some(())
             })
             .with_context(|| member.told())?;
         }
@@ -198,26 +227,28 @@ pub struct Member<'a> {
     pub node: &'a Node,
     /// Its number, from 1.
     pub number: usize,
+    families: &'static [Family],
     daemon: Option<Running>,
 }
 
 impl<'a> Member<'a> {
-    /// The networks of its pods.
-    pub fn networks(&self) -> [String; 2] {
+    /// The networks of its pods, one of each family that they have.
+    pub fn networks(&self) -> Vec<String> {
         let number = self.number;
-        [
-            format!("10.244.{number}.0/24"),
-            format!("fd00:10:244:{number}::/64"),
-        ]
+        let network = |family: &Family| match family {
+            Family::V4 => format!("10.244.{number}.0/24"),
+            Family::V6 => format!("fd00:10:244:{number}::/64"),
+        };
+        self.families.iter().map(network).collect()
     }
 
     /// The configuration of its daemon; more of it can be added at the end.
     pub fn config(&self, url: &str) -> String {
-        let [v4, v6] = self.networks();
-        let [base4, base6] = POD_NETWORKS;
+        let (local, base) = (self.networks(), pod_networks(self.families));
+        let base: Vec<String> = base.iter().map(IpNet::to_string).collect();
         let program = tools::TAILSCALE.program("tailscaled");
         format!(
-            "network:\n  podCIDR: {{nodeLocal: [\"{v4}\", \"{v6}\"], base: [\"{base4}\", \"{base6}\"]}}\n\
+            "network:\n  podCIDR: {{nodeLocal: {local:?}, base: {base:?}}}\n\
              headscale:\n  url: {url}\n  caFile: /etc/headcni/ca.pem\n  apiKeyFile: /etc/headcni/api-key\n\
              tailscale:\n  program: {}\n",
             program.display()

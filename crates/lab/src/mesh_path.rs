@@ -61,16 +61,16 @@ impl Member<'_> {
 
     /// How its packets get to the pods of another node at this moment.
     pub fn path_to(&self, other: &Member<'_>) -> Result<MeshPath> {
-        let [network, _] = other.networks();
-        Ok(path(&self.mesh_status()?, &network))
+        Ok(path(&self.mesh_status()?, &other.networks()))
     }
 }
 
-/// The way to the peer who serves a network. The name of its relay says only where it could be
+/// The way to the peer who serves any of these networks. The name of its relay says only where it could be
 /// reached; an address says that it is reached there.
-fn path(status: &Value, network: &str) -> MeshPath {
+fn path(status: &Value, networks: &[String]) -> MeshPath {
     let peers = status["Peer"].as_object().into_iter().flatten();
-    let serves = |peer: &&Value| texts(&peer["PrimaryRoutes"]).any(|route| route == network);
+    let is_one = |route: &str| networks.iter().any(|network| network == route);
+    let serves = |peer: &&Value| texts(&peer["PrimaryRoutes"]).any(is_one);
     match peers.map(|(_, peer)| peer).find(serves) {
         None => MeshPath::None,
         Some(peer) if peer["CurAddr"].as_str().is_some_and(|at| !at.is_empty()) => MeshPath::Direct,
@@ -91,6 +91,8 @@ mod tests {
 
     use super::*;
 
+    const WAYS: [MeshPath; 3] = [MeshPath::Direct, MeshPath::Relay, MeshPath::None];
+
     #[test]
     fn a_peer_that_is_reached_at_an_address_is_direct() {
         let status = json!({"Peer": {
@@ -98,12 +100,10 @@ mod tests {
             "nodekey:2": {"PrimaryRoutes": ["10.244.2.0/24"], "CurAddr": "", "Relay": "lab"},
             "nodekey:3": {"PrimaryRoutes": null, "CurAddr": "10.99.0.3:4"},
         }});
-        assert_eq!(path(&status, "10.244.1.0/24"), MeshPath::Direct);
-        assert_eq!(path(&status, "10.244.2.0/24"), MeshPath::Relay);
-        assert_eq!(path(&status, "10.244.3.0/24"), MeshPath::None);
-        assert_eq!(
-            path(&json!({"Peer": null}), "10.244.1.0/24"),
-            MeshPath::None
-        );
+        let to = |number: u8| path(&status, &[format!("10.244.{number}.0/24")]);
+        assert_eq!([1, 2, 3].map(to), WAYS);
+        let nobody = json!({"Peer": null});
+        let networks = ["10.244.1.0/24".to_owned()];
+        assert_eq!(path(&nobody, &networks), MeshPath::None);
     }
 }

@@ -29,7 +29,7 @@ const HESITATION: Duration = Duration::from_secs(2);
 #[test]
 fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let mut cluster = Cluster::of_families(&grounds, &[Family::V4]).unwrap();
     make_flannels(&cluster);
     let url = cluster.headscale.url();
     let [first, second] = [&cluster.members[0], &cluster.members[1]];
@@ -103,7 +103,7 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
 /// Two nodes as flannel with the backend host-gw would have left them.
 fn make_flannels(cluster: &Cluster<'_>) {
     for member in &cluster.members {
-        let [network, _] = member.networks();
+        let network = &member.networks()[0];
         let conflist = json!({
             "name": NETWORK,
             "cniVersion": "0.3.1",
@@ -158,7 +158,7 @@ fn take_over(member: &mut Member<'_>, url: &str) {
     for key in ["headscale", "tailscale"] {
         config[key] = rest[key].clone();
     }
-    let [network, _] = member.networks();
+    let network = &member.networks()[0];
     config["network"]["podCIDR"] = json!({ "nodeLocal": network, "base": POD_NETWORKS[0] });
     member.configure(&config.to_string()).unwrap();
     member.launch().unwrap();
