@@ -19,6 +19,7 @@ use crate::netns::Netns;
 use crate::node::Node;
 use crate::pod::Pod;
 use crate::process::{Output, Running};
+use crate::readings::Readings;
 use crate::sniffer::Sniffer;
 use crate::tools;
 use crate::traffic::Family;
@@ -349,6 +350,11 @@ impl<'a> Member<'a> {
     pub fn get(&self, path: &str) -> Result<Response> {
         let address: SocketAddr = ADMIN.parse().context("the address is written well")?;
         http_get(self.node, address, path)
+    }
+
+    /// What `/metrics` says.
+    pub fn readings(&self) -> Result<Readings> {
+        Ok(Readings::new(self.get("/metrics")?.body))
     }
 
     /// What `/ready` says.
