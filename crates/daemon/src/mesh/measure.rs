@@ -12,10 +12,17 @@ use crate::metrics::{ByPath, ByTraffic, MeshMetrics, Metrics};
 /// So many nodes are asked for their latency at a time; others the next time.
 const MOST_PINGS: usize = 8;
 
+/// Where packets to a node go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    Direct(SocketAddr),
+    Relay,
+}
+
 /// What was known at the last look.
 #[derive(Default)]
 pub(super) struct Measure {
-    paths: BTreeMap<String, SocketAddr>,
+    paths: BTreeMap<String, Path>,
     totals: BTreeMap<(&'static str, &'static str), u64>,
     next_ping: usize,
 }
@@ -31,30 +38,24 @@ impl Measure {
     ) {
         let nodes = || nodes(status, tag);
         for path in ["direct", "relay", "idle", "offline"] {
-            let count = nodes().filter(|peer| path_of(peer) == path).count();
+            let count = nodes().filter(|peer| kind_of_path(peer) == path).count();
             let by = ByPath {
                 path: path.to_owned(),
             };
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             metrics.peers.get_or_create(&by).set(count);
         }
-        let mut paths = BTreeMap::new();
-        for peer in nodes() {
-            let before = self.paths.get(&peer.key);
-            match (before, peer.direct) {
-                (Some(before), Some(direct)) if *before != direct => {
-                    metrics.path_changes.inc();
-                }
-                // From direct to the relay.
-                (Some(_), None) if peer.is_active => {
-                    metrics.path_changes.inc();
-                }
-                _ => {}
-            }
-            if let Some(direct) = peer.direct {
-                paths.insert(peer.key.clone(), direct);
-            }
-        }
+        let paths = nodes().filter_map(|peer| Some((peer.key.clone(), path_to(peer)?)));
+        let paths: BTreeMap<_, _> = paths.collect();
+        // Whoever had no way before did not change it. A node that nothing was sent to for a while has
+        // none, and its next one is its first.
+        let is_other = |(key, path): &(&String, &Path)| {
+            let before = self.paths.get(*key);
+            before.is_some_and(|before| before != *path)
+        };
+        let changes = paths.iter().filter(is_other).count();
+        let changes = u64::try_from(changes).unwrap_or(u64::MAX);
+        metrics.path_changes.inc_by(changes);
         self.paths = paths;
         let ages = nodes()
             .filter(|peer| peer.is_active)
@@ -126,13 +127,21 @@ fn nodes<'a>(status: &'a Status, tag: &'a str) -> impl Iterator<Item = &'a Membe
     peers.filter(move |peer| peer.tags.iter().any(|has| has == tag))
 }
 
-/// A member that nobody has sent anything to for a while has no path.
-fn path_of(peer: &Member) -> &'static str {
+/// A member that nobody has sent anything to for a while has no path, and one that is away has none.
+fn path_to(peer: &Member) -> Option<Path> {
     match (peer.is_online, peer.direct, peer.is_active) {
-        (false, ..) => "offline",
-        (_, Some(_), _) => "direct",
-        (_, None, true) => "relay",
-        (_, None, false) => "idle",
+        (true, Some(address), _) => Some(Path::Direct(address)),
+        (true, None, true) => Some(Path::Relay),
+        (false, ..) | (true, None, false) => None,
+    }
+}
+
+fn kind_of_path(peer: &Member) -> &'static str {
+    match path_to(peer) {
+        Some(Path::Direct(_)) => "direct",
+        Some(Path::Relay) => "relay",
+        None if peer.is_online => "idle",
+        None => "offline",
     }
 }
 
@@ -156,8 +165,10 @@ fn traffic(line: &str) -> Option<((&'static str, &'static str), u64)> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+    use tailnet::localapi::State;
+
     use super::*;
-    use crate::metrics::Metrics;
 
     const TEXT: &str = "# HELP tailscaled_inbound_bytes_total x\n\
         # TYPE tailscaled_inbound_bytes_total counter\n\
@@ -166,6 +177,63 @@ mod tests {
         tailscaled_inbound_bytes_total{path=\"direct_ipv6\"} 20\n\
         tailscaled_outbound_bytes_total{path=\"direct_ipv4\"} 7\n\
         tailscaled_inbound_packets_total{path=\"derp\"} 99\n";
+
+    const TAG: &str = "tag:k8s-node";
+
+    fn peer(key: &str, direct: Option<&str>) -> Member {
+        Member {
+            key: key.to_owned(),
+            tags: vec![TAG.to_owned()],
+            direct: direct.map(|address| address.parse().unwrap()),
+            is_online: true,
+            is_active: true,
+            ..Member::default()
+        }
+    }
+
+    fn status(peers: Vec<Member>) -> Status {
+        Status {
+            version: String::new(),
+            state: State::Running,
+            has_node_key: true,
+            auth_url: None,
+            health: Vec::new(),
+            addresses: Vec::new(),
+            this: Member::default(),
+            peers,
+            unreadable_peers: 0,
+            domain: None,
+        }
+    }
+
+    /// What is counted when a peer is as it is on the left, and then on the right.
+    #[rstest]
+    #[case::to_another_address(peer("a", Some("10.0.0.1:1")), peer("a", Some("10.0.0.2:1")), 1)]
+    #[case::to_the_relay(peer("a", Some("10.0.0.1:1")), peer("a", None), 1)]
+    #[case::from_the_relay(peer("a", None), peer("a", Some("10.0.0.1:1")), 1)]
+    #[case::the_same(peer("a", Some("10.0.0.1:1")), peer("a", Some("10.0.0.1:1")), 0)]
+    #[case::by_the_relay_still(peer("a", None), peer("a", None), 0)]
+    #[case::somebody_else(peer("a", None), peer("b", Some("10.0.0.1:1")), 0)]
+    #[case::fell_silent(peer("a", Some("10.0.0.1:1")), Member { is_active: false, ..peer("a", None) }, 0)]
+    #[case::speaks_again(Member { is_active: false, ..peer("a", None) }, peer("a", Some("10.0.0.1:1")), 0)]
+    #[case::went_away(peer("a", Some("10.0.0.1:1")), Member { is_online: false, ..peer("a", None) }, 0)]
+    #[case::no_node_of_ours(
+        Member { tags: Vec::new(), ..peer("a", None) },
+        Member { tags: Vec::new(), ..peer("a", Some("10.0.0.1:1")) },
+        0
+    )]
+    fn another_way_is_counted_and_a_first_one_is_not(
+        #[case] before: Member,
+        #[case] after: Member,
+        #[case] changes: u64,
+    ) {
+        let metrics = Metrics::new().mesh;
+        let mut measure = Measure::default();
+        for peer in [before, after] {
+            measure.peers(&status(vec![peer]), TAG, Timestamp::UNIX_EPOCH, &metrics);
+        }
+        assert_eq!(metrics.path_changes.get(), changes);
+    }
 
     #[test]
     fn bytes_are_counted_on_over_a_restart_of_tailscaled() {
