@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex};
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::{SignedDuration, Timestamp};
 use lab::{
-    Attached, Cluster, Fake, Grounds, JOINED, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG,
-    UPLINK, eventually, http_answer, open_policy,
+    Attached, Cluster, Fake, JOINED, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG, UPLINK,
+    eventually, http_answer, open_policy,
 };
 use serde_json::{Value, json};
 
-use crate::{talk, told, turn};
+use crate::scene::Scene;
+use crate::{talk, told};
 
 #[test]
 fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
@@ -207,9 +207,8 @@ fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
 
 #[test]
 fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     let url = cluster.headscale.url();
     for member in &mut cluster.members[..2] {
         member.launch().unwrap();

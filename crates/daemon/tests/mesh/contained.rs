@@ -1,8 +1,9 @@
 //! A tailscaled that somebody else starts where ours would be, as a chart does in a container of its own.
 
-use lab::{Cluster, Grounds, JOINED, Member, Netns, Running, Site, tools};
+use lab::{Cluster, JOINED, Member, Netns, Running, Site, tools};
 
-use crate::{talk, told, turn};
+use crate::scene::Scene;
+use crate::{talk, told};
 
 /// Just as the chart says it.
 fn start(member: &Member<'_>) -> Running {
@@ -22,9 +23,8 @@ fn start(member: &Member<'_>) -> Running {
 
 #[test]
 fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     let url = cluster.headscale.url();
     let member = &mut cluster.members[0];
     let config = member.config(&url) + "  mode: container\n";

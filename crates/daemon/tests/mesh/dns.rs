@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Attached, Cluster, Grounds, JOINED, Member, Netns, Site, eventually};
+use lab::{Attached, Cluster, JOINED, Member, Netns, Site, eventually};
 
-use crate::{hosts, turn};
+use crate::hosts;
+use crate::scene::Scene;
 
 /// Where every tailscaled answers.
 const RESOLVERS: [IpAddr; 2] = [
@@ -20,9 +21,8 @@ const A_IN: [u8; 4] = [0, 1, 0, 1];
 
 #[test]
 fn pods_resolve_names_of_the_mesh() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     let before = resolver_of_host(&cluster.members[0]);
     cluster.start().unwrap();
     let pod = cluster.members[0].pod("p").unwrap();

@@ -12,12 +12,9 @@ mod server;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use lab::{
-    Attached, Cluster, EchoServer, Family, Grounds, Member, Netns, POD_NETWORKS, Pulse, Site,
-    eventually,
-};
+use lab::{Attached, Cluster, EchoServer, Family, Member, Netns, Pulse, Site, eventually};
 
-use crate::turn;
+use crate::scene::Scene;
 
 /// More than a busy machine makes of nothing, and less than a tailscaled takes to start.
 const HARDLY: Duration = Duration::from_millis(1500);
@@ -29,16 +26,13 @@ const STEADY: Duration = Duration::from_secs(1);
 
 /// Two nodes, a pod on each, and a talk between them that goes on during all that is done.
 fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let talk = Talk::begin(&cluster);
     cluster.members.iter().for_each(await_direct);
     act(&mut cluster, &talk);
     drop(talk);
-    sniffer.end().unwrap().check_nothing_in_clear().unwrap();
 }
 
 /// A talk between a pod of the first node and one of the second, by pings of both families and by a

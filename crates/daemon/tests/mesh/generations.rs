@@ -1,19 +1,19 @@
 //! Servers of other generations than the newest, with which all other tests are made.
 
 use lab::tools::{GoModule, HEADSCALES};
-use lab::{Cluster, Grounds, Site};
+use lab::{Cluster, Site};
 use rstest::rstest;
 
-use crate::{hosts, talk, turn};
+use crate::scene::Scene;
+use crate::{hosts, talk};
 
 #[rstest]
 #[case::v0_28(HEADSCALES[1])]
 #[case::v0_27(HEADSCALES[2])]
 #[case::v0_26(HEADSCALES[3])]
 fn an_older_server_is_joined_serves_pods_and_is_left(#[case] version: GoModule) {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::with_server(&grounds, &version).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::with_server(&scene.grounds, &version).unwrap();
     for member in &cluster.members {
         let config = member.config(&cluster.headscale.url());
         // Only 0.28 makes keys for nobody.

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lab::{
-    Cluster, Grounds, JOINED, Join, Member, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
-};
+use lab::{Cluster, JOINED, Join, Member, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled};
 use serde_json::Value;
 
-use crate::{dns, talk, told, turn};
+use crate::scene::Scene;
+use crate::{dns, talk, told};
 
 /// What a person advertised before us.
 const FOREIGN: &str = "192.168.77.0/24";
@@ -21,9 +20,9 @@ const OURS: [&str; 4] = [
 
 #[test]
 fn a_host_keeps_what_it_had_beside_what_we_add() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let grounds = &scene.grounds;
+    let mut cluster = Cluster::new(grounds).unwrap();
     let hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
     let config = in_host_mode(&cluster.members[0], &cluster.headscale.url());
     cluster.members[0].configure(&config).unwrap();
@@ -48,9 +47,9 @@ fn a_host_keeps_what_it_had_beside_what_we_add() {
 
 #[test]
 fn a_node_is_a_member_in_one_way_at_a_time() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let grounds = &scene.grounds;
+    let mut cluster = Cluster::new(grounds).unwrap();
     let hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
     let by_host = in_host_mode(&cluster.members[0], &cluster.headscale.url());
     cluster.members[0].configure(&by_host).unwrap();
@@ -150,9 +149,8 @@ fn texts(list: &Value) -> Vec<String> {
 
 #[test]
 fn our_own_leaves_nothing_even_if_the_server_is_dead() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     leaves_nothing(&mut cluster.members[0]);
     let nodes = cluster.headscale.nodes().unwrap();

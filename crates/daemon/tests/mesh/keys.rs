@@ -1,9 +1,10 @@
 //! What lets a node in, and what it may do there: one key or the other is enough.
 
-use lab::{Cluster, Grounds, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
+use lab::{Cluster, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
 use serde_json::{Value, json};
 
-use crate::{talk, told, turn};
+use crate::scene::Scene;
+use crate::{talk, told};
 
 const KEY: &str = "/etc/headcni/auth-key";
 /// A tag that is not the nodes'.
@@ -28,9 +29,8 @@ fn put(member: &Member<'_>, path: &str, key: &str) {
 
 #[test]
 fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     let (url, key) = (
         cluster.headscale.url(),
         cluster.headscale.preauth_key(TAG).unwrap(),
@@ -84,7 +84,7 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
     assert!(is_member, "{said}");
 
     let networks = node.networks();
-    let networks = networks.each_ref().map(String::as_str);
+    let networks: Vec<&str> = networks.iter().map(String::as_str).collect();
     cluster
         .headscale
         .approve(node.node.name(), &networks)
@@ -104,9 +104,8 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
 
 #[test]
 fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     let mut policy = open_policy(TAG, &POD_NETWORKS);
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();

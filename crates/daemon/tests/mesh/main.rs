@@ -17,7 +17,7 @@ mod keys;
 mod outside;
 mod pods;
 mod proxied;
+mod scene;
 mod secrets;
 mod talk;
 mod told;
-mod turn;

@@ -3,21 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use lab::{
-    Attached, Cluster, Grounds, JOINED, Member, POD_NETWORKS, Site, TAG, eventually, open_policy,
-};
+use lab::{Attached, Cluster, JOINED, Member, POD_NETWORKS, Site, TAG, eventually, open_policy};
 use serde_json::json;
 
-use crate::{talk, turn};
+use crate::scene::Scene;
+use crate::talk;
 
 /// So many pods come one after the other, which takes less than a second.
 const MANY: usize = 12;
 
 #[test]
 fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     // Nobody but the daemons approves.
     let mut policy = open_policy(TAG, &POD_NETWORKS);
     policy["autoApprovers"] = json!({"routes": {}});

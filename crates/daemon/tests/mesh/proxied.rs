@@ -1,14 +1,15 @@
 //! A node that reaches the server by a proxy only.
 
-use lab::{Cluster, Grounds, JOINED, Proxy, Site};
+use lab::{Cluster, JOINED, Proxy, Site};
 
-use crate::{talk, turn};
+use crate::scene::Scene;
+use crate::talk;
 
 #[test]
 fn a_node_behind_a_proxy_is_a_member_like_any_other() {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let grounds = &scene.grounds;
+    let mut cluster = Cluster::new(grounds).unwrap();
     let proxy = Proxy::start(&grounds.server).unwrap();
     let (server, port) = (grounds.server_port.v4, proxy.port().unwrap());
     let key = cluster.headscale.api_key().unwrap();

@@ -12,12 +12,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lab::{
-    Cluster, Grounds, JOINED, Join, Member, Netns, Signal, Site, TAG, TAILSCALED_SOCKET,
-    Tailscaled, eventually,
+    Cluster, JOINED, Join, Member, Netns, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
+    eventually,
 };
 use rstest::rstest;
 
-use crate::turn;
+use crate::scene::Scene;
 
 /// What every key of Headscale's and every private key of Tailscale's begins with.
 const BEGINNINGS: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
@@ -67,9 +67,8 @@ struct Keys {
 #[case::of_ours_apart_by_variables(Whose::OursApart, By::Variables)]
 #[case::of_the_hosts_by_variables(Whose::Hosts, By::Variables)]
 fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by: By) {
-    let _turn = turn::take();
-    let grounds = Grounds::new(&[Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let scene = Scene::new(&[Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
     let watch = Watch::start(&cluster.members[0]);
     let mut hosts = (whose == Whose::Hosts).then(|| join(&cluster));
     let keys = Keys {

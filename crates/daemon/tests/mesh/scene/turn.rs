@@ -7,11 +7,11 @@ static FREE: Mutex<usize> = Mutex::new(2);
 static FREED: Condvar = Condvar::new();
 
 /// A cluster's turn, until it is dropped.
-pub(crate) struct Turn(());
+pub(super) struct Turn(());
 
 /// Waits until few other tests of this target have a cluster. Whoever failed before is no reason not to
 /// go on.
-pub(crate) fn take() -> Turn {
+pub(super) fn take() -> Turn {
     let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     let free = FREED.wait_while(free, |free| *free == 0);
     *free.unwrap_or_else(PoisonError::into_inner) -= 1;
