@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::{SignedDuration, Timestamp};
 use lab::{
-    Attached, Cluster, Fake, JOINED, Netns, POD_NETWORKS, Pulse, Signal, Site, TAG, UPLINK,
-    eventually, http_answer, open_policy,
+    Attached, Cluster, Fake, JOINED, Netns, POD_NETWORKS, Signal, Site, TAG, UPLINK, eventually,
+    http_answer, open_policy,
 };
 use serde_json::{Value, json};
 
 use crate::scene::Scene;
-use crate::{talk, told};
+use crate::talk::{self, Pings};
+use crate::told;
 
 #[test]
 fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
@@ -221,8 +222,10 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
         talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).ok()
     })
     .unwrap();
-    let pulse = Pulse::ping(&pods[1].pod, pods[0].ips[0]).unwrap();
-    pulse.await_answer(JOINED).unwrap();
+    let [first, second] = &pods;
+    let pings = [Pings::start(second, first), Pings::start(first, second)];
+    talk::await_direct(&cluster.members[..2]);
+    pings.iter().for_each(Pings::reset);
 
     let right = cluster.members[2].config(&url);
     // The same, a part of it, and more than both nodes have.
@@ -249,7 +252,10 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
     }
     // The first does not know of it, and is not to.
     cluster.members[0].await_ready(JOINED).unwrap();
-    pulse.await_answer(JOINED).unwrap();
+    for pings in &pings {
+        pings.check_none_lost("another node claims the first one's network");
+    }
+    drop(pings);
 
     let third = &cluster.members[2];
     third.configure(&right).unwrap();
@@ -259,5 +265,4 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
     let newcomer = cluster.members[2].pod("p").unwrap();
     let all: Vec<_> = pods.into_iter().chain([newcomer]).collect();
     talk::check_all_to_all(&all);
-    drop(pulse);
 }

@@ -12,9 +12,10 @@ mod server;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use lab::{Attached, Cluster, EchoServer, Family, Member, Netns, Pulse, Site, eventually};
+use lab::{Attached, Cluster, EchoServer, Family, Netns, Pulse, Site, eventually};
 
 use crate::scene::Scene;
+use crate::talk::{Pings, await_direct};
 
 /// More than a busy machine makes of nothing, and less than a tailscaled takes to start.
 const HARDLY: Duration = Duration::from_millis(1500);
@@ -30,7 +31,7 @@ fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
     let mut cluster = Cluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let talk = Talk::begin(&cluster);
-    cluster.members.iter().for_each(await_direct);
+    await_direct(&cluster.members);
     act(&mut cluster, &talk);
     drop(talk);
 }
@@ -40,7 +41,7 @@ fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
 struct Talk<'a> {
     caller: Attached<'a>,
     other: Attached<'a>,
-    pings: Vec<Pulse>,
+    pings: Pings,
     connection: Pulse,
     _server: EchoServer,
 }
@@ -53,9 +54,8 @@ impl<'a> Talk<'a> {
         // The first packets may be before the other node knows where to send answers.
         reaches(&caller, other.ips[0]);
         reaches(&caller, other.ips[1]);
-        let ping = |to: &IpAddr| Pulse::ping(&caller.pod, *to).unwrap();
         let talk = Self {
-            pings: other.ips.iter().map(ping).collect(),
+            pings: Pings::start(&caller, &other),
             connection: Pulse::tcp(&caller.pod, address).unwrap(),
             caller,
             other,
@@ -72,7 +72,7 @@ impl<'a> Talk<'a> {
         let start = Instant::now();
         act();
         self.await_steady();
-        let pings = self.pings.iter().map(Pulse::longest_gap).max().unwrap();
+        let pings = self.pings.pulses().map(Pulse::longest_gap).max().unwrap();
         let connection = self.connection.longest_gap();
         eprintln!(
             "measured: {what}: silence {:.2} s, of the connection {:.2} s, all done after {:.1} s",
@@ -82,6 +82,13 @@ impl<'a> Talk<'a> {
         );
         assert_eq!(self.connection.broken(), None, "{what}");
         pings
+    }
+
+    /// The same for what must not cost a single packet.
+    #[track_caller]
+    fn loses_nothing(&self, what: &str, act: impl FnOnce()) {
+        self.silence(what, act);
+        self.pings.check_none_lost(what);
     }
 
     fn await_steady(&self) {
@@ -112,19 +119,8 @@ impl<'a> Talk<'a> {
     }
 
     fn pulses(&self) -> impl Iterator<Item = &Pulse> {
-        self.pings.iter().chain([&self.connection])
+        self.pings.pulses().chain([&self.connection])
     }
-}
-
-/// Waits until a node needs no relay to reach the other: the relay is Headscale's, and goes with it.
-/// Without anything to send no other way is looked for.
-fn await_direct(member: &Member<'_>) {
-    eventually(REPAIRED, "a direct way", || {
-        let status = member.tailscaled_status().ok()?;
-        let mut peers = status["Peer"].as_object()?.values();
-        peers.all(|peer| peer["CurAddr"] != "").then_some(())
-    })
-    .unwrap();
 }
 
 /// Waits until a pod reaches an address.

@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use lab::{Attached, EchoServer, Family, JOINED, Netns, Pod, eventually};
+use lab::{Attached, EchoServer, Family, JOINED, Member, MeshPath, Netns, Pod, Pulse, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How late an answer may be on a busy machine.
+const STRAGGLERS: Duration = Duration::from_secs(5);
 /// What the mesh carries, and all that is in front of a ping's own bytes.
 const MTU: usize = 1280;
 
@@ -56,6 +58,61 @@ pub(crate) fn ping_sized(from: &impl Netns, ip: IpAddr, bytes: usize) -> Result<
         return Ok(());
     }
     Err(output.stdout + &output.stderr)
+}
+
+/// Pings from one pod to all addresses of another, all the time.
+pub(crate) struct Pings(Vec<(IpAddr, Pulse)>);
+
+impl Pings {
+    /// Returns when every address has answered.
+    pub(crate) fn start(from: &Attached<'_>, to: &Attached<'_>) -> Self {
+        let ping = |ip: &IpAddr| (*ip, Pulse::ping(&from.pod, *ip).unwrap());
+        let pings = Self(to.ips.iter().map(ping).collect());
+        pings.await_answers();
+        pings
+    }
+
+    /// Waits for the next answer of each address.
+    pub(crate) fn await_answers(&self) {
+        for pulse in self.pulses() {
+            pulse.await_answer(JOINED).unwrap();
+        }
+    }
+
+    /// Forgets all that was until now.
+    pub(crate) fn reset(&self) {
+        self.pulses().for_each(Pulse::reset);
+    }
+
+    /// Fails if there is a ping since the start, or the last reset, that was not answered, not even late.
+    #[track_caller]
+    pub(crate) fn check_none_lost(&self, what: &str) {
+        for (to, pulse) in &self.0 {
+            let lost = pulse.lost(STRAGGLERS);
+            let count = lost.len();
+            assert!(
+                lost.is_empty(),
+                "{what}: {count} pings to {to} were lost: {lost:?}"
+            );
+        }
+    }
+
+    pub(crate) fn pulses(&self) -> impl Iterator<Item = &Pulse> {
+        self.0.iter().map(|(_, pulse)| pulse)
+    }
+}
+
+/// Waits until these nodes need no relay to reach each other: the relay is Headscale's, and goes with it.
+/// Without anything to send no other way is looked for.
+pub(crate) fn await_direct(members: &[Member<'_>]) {
+    for from in members {
+        for to in members.iter().filter(|to| to.number != from.number) {
+            eventually(JOINED * 3, "a direct way", || {
+                (from.path_to(to).ok()? == MeshPath::Direct).then_some(())
+            })
+            .unwrap();
+        }
+    }
 }
 
 /// Every pod reaches every other: over TCP, UDP and ICMP, by each family, with packets as large as the
