@@ -113,15 +113,22 @@ fn join(cluster: &Cluster<'_>, hosts: &Tailscaled<'_>) -> Value {
         advertise: &[FOREIGN],
     };
     hosts.join(&join).unwrap();
-    hosts.cli(["set", "--snat-subnet-routes=true"]).unwrap();
+    // The opposite of all that we want.
+    let otherwise = [
+        "set",
+        "--accept-routes=false",
+        "--snat-subnet-routes=true",
+        "--stateful-filtering=true",
+    ];
+    hosts.cli(otherwise).unwrap();
     cluster.headscale.approve("node-1", &[FOREIGN]).unwrap();
     prefs(hosts)
 }
 
 fn only_ours_is_added(cluster: &Cluster<'_>, before: &Value, now: &Value) {
     for (name, value) in before.as_object().unwrap() {
-        let is_ours = OURS.contains(&name.as_str());
-        assert!(is_ours || *value == now[name], "{name} was changed: {now}");
+        let (is_ours, is_same) = (OURS.contains(&name.as_str()), *value == now[name]);
+        assert_eq!(is_same, !is_ours, "{name} was {value}: {now}");
     }
     let all = ["10.244.1.0/24", FOREIGN, "fd00:10:244:1::/64"];
     assert_eq!(texts(&now["AdvertiseRoutes"]), all);
