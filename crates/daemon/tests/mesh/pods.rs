@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use lab::{Attached, Cluster, Member, Netns, Site};
+use lab::{Attached, Cluster, Family, Member, Netns, Site};
+use rstest::rstest;
+use serde_json::json;
 
 use crate::scene::Scene;
 use crate::talk;
@@ -21,6 +23,24 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
     larger_packets_are_refused_on_the_way(&members[0], &pods[0], &pods[2]);
     nodes_reach_pods_under_addresses_of_their_pods(&members[0], &pods[2]);
     pods_reach_other_nodes(&cluster, &pods[0], &cluster.members[2]);
+}
+
+#[rstest]
+#[case::ipv4(&[Family::V4])]
+#[case::ipv6(&[Family::V6])]
+fn pods_that_have_one_family_only_reach_each_other_by_it(#[case] families: &'static [Family]) {
+    let scene = Scene::without_strays(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::of_families(&scene.grounds, families).unwrap();
+    cluster.start().unwrap();
+    let members = cluster.members.iter();
+    let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
+    for (pod, member) in pods.iter().zip(&cluster.members) {
+        let of_pod: Vec<_> = pod.ips.iter().map(|ip| talk::family(*ip)).collect();
+        assert_eq!(of_pod, families, "{:?}", pod.ips);
+        let node = cluster.headscale.node_named(member.node.name()).unwrap();
+        assert_eq!(node["subnet_routes"], json!(member.networks()), "{node}");
+    }
+    talk::check_all_to_all(&pods);
 }
 
 /// A pod that believes in larger packets is told better by its node, instead of waiting for answers
