@@ -5,6 +5,7 @@ mod administrator;
 mod gate;
 mod kernel;
 mod networkd;
+mod paths;
 mod processes;
 mod rogues;
 mod server;
@@ -12,7 +13,7 @@ mod server;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use lab::{Attached, Cluster, EchoServer, Family, Netns, Pulse, Site, eventually};
+use lab::{Attached, Cluster, EchoServer, Family, Member, Netns, Pulse, Signal, Site, eventually};
 
 use crate::scene::Scene;
 use crate::talk::{Pings, await_direct};
@@ -27,11 +28,21 @@ const STEADY: Duration = Duration::from_secs(1);
 
 /// Two nodes, a pod on each, and a talk between them that goes on during all that is done.
 fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
+    with_two_nodes_on(|_| {}, act);
+}
+
+/// The same for what takes its time and does little meanwhile: it holds no other test up.
+fn with_two_nodes_aside(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
+    with_two_nodes_on(Scene::stand_aside, act);
+}
+
+fn with_two_nodes_on(begun: impl FnOnce(&Scene), act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
     let scene = Scene::new(&[Site::Open, Site::Open]);
     let mut cluster = Cluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let talk = Talk::begin(&cluster);
     await_direct(&cluster.members);
+    begun(&scene);
     act(&mut cluster, &talk);
     drop(talk);
 }
@@ -121,6 +132,22 @@ impl<'a> Talk<'a> {
     fn pulses(&self) -> impl Iterator<Item = &Pulse> {
         self.pings.pulses().chain([&self.connection])
     }
+}
+
+/// A node's metric, or nought as long as nothing is said about it.
+fn reading(member: &Member<'_>, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let readings = member.readings().unwrap();
+    readings.sum(name, labels).unwrap_or_default()
+}
+
+/// Waits until a node says that it reaches the other by this path. It looks at once if it is told to.
+fn await_path(member: &Member<'_>, path: &str) {
+    member.signal(Signal::HUP);
+    eventually(REPAIRED, &format!("the other node by path {path}"), || {
+        let count = reading(member, "headcni_mesh_peers", &[("path", path)]);
+        (count > 0.0).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
 }
 
 /// Waits until a pod reaches an address.

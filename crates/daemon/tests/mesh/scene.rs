@@ -3,6 +3,7 @@
 
 mod turn;
 
+use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -21,7 +22,7 @@ pub(crate) struct Scene {
     pub(crate) grounds: Grounds,
     sniffers: Vec<Sniffer>,
     looks: &'static [Look],
-    _turn: Turn,
+    turn: Cell<Option<Turn>>,
 }
 
 impl Scene {
@@ -36,15 +37,20 @@ impl Scene {
     }
 
     fn looked_at(sites: &[Site], looks: &'static [Look]) -> Self {
-        let turn = turn::take();
+        let turn = Cell::new(Some(turn::take()));
         let grounds = Grounds::new(sites).unwrap();
         let sniffers = grounds.watch().unwrap();
         Self {
             grounds,
             sniffers,
             looks,
-            _turn: turn,
+            turn,
         }
+    }
+
+    /// Lets another test have its turn, because this one does little but wait from now on.
+    pub(crate) fn stand_aside(&self) {
+        self.turn.take();
     }
 }
 

@@ -3,7 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use lab::{Attached, EchoServer, Family, JOINED, Member, MeshPath, Netns, Pod, Pulse, eventually};
+use lab::{
+    Attached, EchoServer, Family, JOINED, Member, MeshPath, Netns, Pod, Pulse, eventually,
+    eventually_and_gently,
+};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How late an answer may be on a busy machine.
@@ -76,6 +79,17 @@ impl Pings {
     pub(crate) fn await_answers(&self) {
         for pulse in self.pulses() {
             pulse.await_answer(JOINED).unwrap();
+        }
+    }
+
+    /// Waits for so many more answers of each address: 50 of them take a second at the least.
+    pub(crate) fn await_more_answers(&self, count: u64) {
+        let all = self.pulses().map(|pulse| (pulse, pulse.answers() + count));
+        for (pulse, until) in all.collect::<Vec<_>>() {
+            eventually_and_gently(JOINED, "more answers", || {
+                (pulse.answers() >= until).then_some(())
+            })
+            .unwrap();
         }
     }
 

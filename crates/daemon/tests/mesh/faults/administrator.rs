@@ -3,14 +3,18 @@
 use lab::{JOINED, Member, POD_NETWORKS, TAG, eventually, open_policy};
 use serde_json::json;
 
-use super::with_two_nodes;
+use super::{reading, with_two_nodes};
 
-/// Does something, and waits until the daemon has done something about it: it logs so.
-fn until_logged(member: &Member<'_>, text: &str, act: impl FnOnce()) {
-    let count = || member.log().matches(text).count();
-    let before = count();
+/// Does something, and waits until the daemon has done something about it: it logs so, and counts it.
+fn until_repaired(member: &Member<'_>, repair: &str, text: &str, act: impl FnOnce()) {
+    let logged = || member.log().matches(text).count();
+    let counted = || reading(member, "headcni_mesh_repairs_total", &[("repair", repair)]);
+    let before = (logged(), counted());
     act();
-    eventually(JOINED, text, || (count() > before).then_some(())).unwrap();
+    eventually(JOINED, text, || {
+        (logged() > before.0 && counted() > before.1).then_some(())
+    })
+    .unwrap();
 }
 
 #[test]
@@ -18,7 +22,7 @@ fn what_an_administrator_takes_away_comes_back() {
     with_two_nodes(|cluster, talk| {
         let (headscale, member) = (&cluster.headscale, &cluster.members[0]);
         talk.silence("node deleted at the server", || {
-            until_logged(member, "joined the mesh", || {
+            until_repaired(member, "join", "joined the mesh", || {
                 headscale.delete("node-1").unwrap();
             });
         });
@@ -27,7 +31,7 @@ fn what_an_administrator_takes_away_comes_back() {
         assert!(logins <= 3, "each login ends the one before: {logins}");
 
         talk.silence("node expired at the server", || {
-            until_logged(member, "joined the mesh", || {
+            until_repaired(member, "join", "joined the mesh", || {
                 headscale.expire("node-1").unwrap();
             });
         });
@@ -46,7 +50,7 @@ fn what_an_administrator_takes_away_comes_back() {
         policy["autoApprovers"] = json!({});
         headscale.set_policy(&policy).unwrap();
         talk.silence("networks not approved any more", || {
-            until_logged(member, "approving networks", || {
+            until_repaired(member, "approve", "approving networks", || {
                 headscale.approve("node-1", &[]).unwrap();
             });
         });

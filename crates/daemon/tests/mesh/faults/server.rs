@@ -1,27 +1,40 @@
 //! Headscale is away, and comes back.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lab::{Call, JOINED, Member, tools};
+use lab::{Call, JOINED, Member, eventually_and_gently, tools};
+use serde_json::{Value, json};
 
-use super::{Talk, reaches, with_two_nodes};
+use super::{Talk, await_path, reaches, reading, with_two_nodes, with_two_nodes_aside};
+use crate::talk::Pings;
 
 const CONFLIST: &str = "/etc/cni/net.d/10-headcni.conflist";
 
 /// Pods that runtimes start at boot may be so much earlier than the daemon.
 const BEFORE_DAEMON: Duration = Duration::from_secs(2);
 
-/// Pods come and go on both nodes, and reach those that are there.
-fn pods_come_and_go(members: &[Member<'_>], talk: &Talk<'_>) {
+/// WireGuard makes another session after 120 s, and takes nothing by one that is older than 180 s:
+/// `REKEY_AFTER_TIME` and `REJECT_AFTER_TIME` of <https://www.wireguard.com/papers/wireguard.pdf>, 6.1.
+const LONGER_THAN_A_SESSION: Duration = Duration::from_secs(200);
+const REJECT_AFTER_TIME: f64 = 180.0;
+
+/// Pods come and go on both nodes, and reach those that are there. They live for so many answers to one of
+/// them, of which none is lost.
+fn pods_come_and_go(members: &[Member<'_>], talk: &Talk<'_>, answers: u64) {
     let [one, other] = [0, 1].map(|nth| members[nth].pod("new").unwrap());
     for ip in &other.ips {
         reaches(&one, *ip);
     }
     reaches(&one, talk.caller.ips[0]);
     reaches(&one, talk.other.ips[0]);
+    let pings = Pings::start(&one, &other);
+    pings.await_more_answers(answers);
+    pings.check_none_lost("pods that came while headscale was away");
+    drop(pings);
     for (member, pod) in members.iter().zip([&one, &other]) {
         member.detach(pod).unwrap();
+        pod.pod.delete().unwrap();
     }
 }
 
@@ -68,7 +81,7 @@ fn pods_need_no_server() {
                     .unwrap();
                 status(member);
             }
-            pods_come_and_go(&cluster.members, talk);
+            pods_come_and_go(&cluster.members, talk, 1);
         });
         // Headscale tells who comes first that the others are away, and that nobody serves their
         // networks, until they have come, too.
@@ -108,4 +121,119 @@ fn pods_need_no_server() {
             member.await_ready(JOINED * 3).unwrap();
         }
     });
+}
+
+#[test]
+fn pods_need_no_server_for_longer_than_a_session_lasts() {
+    with_two_nodes_aside(|cluster, talk| {
+        for member in &cluster.members {
+            await_path(member, "direct");
+        }
+        let before: Vec<_> = cluster.members.iter().map(Measured::of).collect();
+        let ready: Vec<_> = cluster.members.iter().map(required).collect();
+        talk.loses_nothing("headscale killed for 200 s, pods come and go", || {
+            cluster.headscale.kill().unwrap();
+            let start = Instant::now();
+            while start.elapsed() < LONGER_THAN_A_SESSION {
+                pods_come_and_go(&cluster.members, talk, 400);
+                cluster.members.iter().for_each(status);
+            }
+        });
+        for ((member, before), ready) in cluster.members.iter().zip(before).zip(ready) {
+            // Nothing that a node needs to be ready has changed since.
+            assert_eq!(required(member), ready, "{}", member.told());
+            let after = Measured::of(member);
+            before.check_with_server();
+            after.check_without(&before);
+        }
+        talk.silence("headscale back after 200 s", || {
+            cluster.headscale.resume().unwrap();
+            // By then each tries again after half a minute only.
+            eventually_and_gently(JOINED, "both nodes are connected", || {
+                let nodes = cluster.headscale.nodes().ok()?;
+                let is_online = |node: &Value| node["online"] == true;
+                nodes.iter().all(is_online).then_some(())
+            })
+            .unwrap();
+            for member in &cluster.members {
+                member.await_ready(JOINED).unwrap();
+            }
+        });
+    });
+}
+
+/// What a node is unready without: whether it holds, and since when.
+fn required(member: &Member<'_>) -> Vec<Value> {
+    let ready = member.ready().unwrap();
+    assert_eq!(ready["ready"], true, "{ready:#}");
+    let all = ready["conditions"].as_array().unwrap().iter();
+    let required = all.filter(|one| one["required"] == true);
+    required
+        .map(|one| json!([one["name"], one["status"], one["since"]]))
+        .collect()
+}
+
+/// What a node says about the mesh.
+#[derive(Debug)]
+struct Measured {
+    /// Peers: by a direct way, and by any.
+    peers: [f64; 2],
+    /// Networks: advertised, approved, serving.
+    networks: [f64; 3],
+    pings: f64,
+    handshake_age: f64,
+    /// Bytes: sent, received.
+    bytes: [f64; 2],
+    /// Calls to the server: that went well, and that did not reach it.
+    calls: [f64; 2],
+}
+
+impl Measured {
+    fn of(member: &Member<'_>) -> Self {
+        let peers = "headcni_mesh_peers";
+        let by = |name: &str, label: &str, value: &str| reading(member, name, &[(label, value)]);
+        let networks = |state| by("headcni_mesh_networks", "state", state);
+        let bytes = |direction| by("headcni_mesh_bytes_total", "direction", direction);
+        let calls = |outcome| {
+            let count = "headcni_headscale_request_duration_seconds_count";
+            by(count, "outcome", outcome)
+        };
+        Self {
+            peers: [by(peers, "path", "direct"), reading(member, peers, &[])],
+            networks: ["advertised", "approved", "serving"].map(networks),
+            pings: reading(member, "headcni_mesh_latency_seconds_count", &[]),
+            handshake_age: reading(member, "headcni_mesh_handshake_age_seconds", &[]),
+            bytes: ["sent", "received"].map(bytes),
+            calls: ["ok", "unreachable"].map(calls),
+        }
+    }
+
+    fn check_with_server(&self) {
+        self.check();
+        let [reached, unreached] = self.calls;
+        assert!(reached > 0.0 && unreached == 0.0, "{self:?}");
+    }
+
+    fn check_without(&self, before: &Self) {
+        self.check();
+        let grow = |before: &[f64; 2], after: &[f64; 2]| {
+            let mut both = before.iter().zip(after);
+            both.all(|(before, after)| after > before)
+        };
+        assert!(
+            grow(&before.bytes, &self.bytes),
+            "{before:?}, then {self:?}"
+        );
+        assert!(self.pings > 0.0, "{self:?}");
+        assert!(self.calls[1] > 0.0, "{self:?}");
+    }
+
+    fn check(&self) {
+        let are = |counts: &[f64], all: f64| counts.iter().all(|one| (one - all).abs() < 0.1);
+        assert!(are(&self.peers, 1.0), "{self:?}");
+        assert!(are(&self.networks, 2.0), "{self:?}");
+        // Another session was made in time.
+        let age = self.handshake_age;
+        assert!(age > 0.0 && age < REJECT_AFTER_TIME, "{self:?}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Few clusters at a time: each has three machines' worth of processes, which mostly wait.
+//! Few clusters at a time: each has three machines' worth of processes, which mostly wait. A test that does
+//! nothing but wait, for minutes, gives its turn to another one.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
