@@ -62,7 +62,13 @@ fn a_cable_is_cut_and_mended() {
         let addresses = outside.addresses().unwrap();
         addresses.iter().any(|address| address.cidr == cidr)
     };
-    assert!(is_reached());
+    let await_way = || {
+        eventually(Duration::from_secs(10), "the way is there", || {
+            is_reached().then_some(())
+        })
+        .unwrap();
+    };
+    await_way();
     for (cut, mend) in [
         (
             &(|| underlay.cut(&cloud)) as &dyn Fn() -> _,
@@ -74,10 +80,7 @@ fn a_cable_is_cut_and_mended() {
         assert!(!is_reached());
         assert!(has_address(), "only the cable is gone");
         mend().unwrap();
-        eventually(Duration::from_secs(10), "the way is back", || {
-            is_reached().then_some(())
-        })
-        .unwrap();
+        await_way();
     }
 }
 
