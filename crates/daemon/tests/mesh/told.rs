@@ -33,17 +33,11 @@ pub(crate) fn await_holding(member: &Member<'_>, condition: &str) {
     holds.unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
 }
 
-/// The value of a series of `/metrics`, which is named with its labels.
-pub(crate) fn metric(member: &Member<'_>, series: &str) -> Option<f64> {
-    let metrics = member.get("/metrics").ok()?.body;
-    let mut lines = metrics.lines();
-    lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
-}
-
 /// Whether a condition holds by its metric.
 fn gauge(member: &Member<'_>, condition: &str) -> Option<bool> {
-    let series = format!("headcni_condition{{condition=\"{condition}\"}}");
-    metric(member, &series).map(|value| value > 0.5)
+    let readings = member.readings().ok()?;
+    let value = readings.sum("headcni_condition", &[("condition", condition)])?;
+    Some(value > 0.5)
 }
 
 fn is_of(line: &str, condition: &str) -> bool {

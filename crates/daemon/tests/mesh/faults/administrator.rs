@@ -38,7 +38,7 @@ fn what_an_administrator_takes_away_comes_back() {
         member.await_ready(JOINED).unwrap();
 
         talk.silence("logged out on the node", || {
-            until_logged(member, "joined the mesh", || {
+            until_repaired(member, "join", "joined the mesh", || {
                 let line = format!("{} logout", member.tailscale_line());
                 member.sh(&line).unwrap();
             });
