@@ -110,6 +110,7 @@ impl Session {
             tracing::info!(seconds = elapsed, "the mesh serves this node");
         }
         let can_ask = self.server.as_ref().is_some_and(Server::has_key);
+        let mut view = View::default();
         let change = self.kept.change_aside(|memory| {
             memory.has_served |= is_first;
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
@@ -131,12 +132,15 @@ impl Session {
                 memory.remotes = remotes.map(|remote| remote.network).collect();
                 memory.stolen = judgement.stolen();
             }
+            view = memory.view();
         });
-        let outcome = change.await;
-        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+        // A full disk is no reason to send packets to nodes that are gone, and none to new ones.
+        if let Err(error) = change.await {
+            tracing::warn!(%error, "what is known of the mesh can't be kept");
+        }
         Ok(View {
             addresses: status.addresses.clone(),
-            ..self.kept.memory().view()
+            ..view
         })
     }
 

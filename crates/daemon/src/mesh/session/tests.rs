@@ -216,3 +216,20 @@ async fn a_server_that_cannot_be_set_up_is_told_of_and_tried_again() {
     let (_, said) = told(&session, Condition::HeadscaleReachable);
     assert!(!said.contains("ca.pem"), "{said}");
 }
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_hides_no_news() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    let file = fake.path("mesh.json");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let view = pass(&mut session, &settings, &[]).await.unwrap();
+    assert!(view.has_served);
+    assert!(told(&session, Condition::MeshJoined).0);
+    // It is written as soon as it can be.
+    std::fs::remove_dir(&file).unwrap();
+    pass(&mut session, &settings, &[]).await.unwrap();
+    assert!(Kept::load(fake.files.path()).memory().has_served);
+}

@@ -158,7 +158,7 @@ impl World {
                 "Health": self.refusal.map(complaint).into_iter().collect::<Vec<_>>(),
                 "Self": {
                     "PublicKey": "nodekey:ab", "HostName": "n1", "TailscaleIPs": ["100.64.0.1"],
-                    "PrimaryRoutes": routes,
+                    "PrimaryRoutes": routes, "Tags": ["tag:k8s-node"],
                 },
             }),
             ("GET", "prefs") => self.prefs.clone(),
