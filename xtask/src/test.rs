@@ -32,9 +32,9 @@ pub(crate) fn test() -> Result<()> {
     let others = others.filter(|target| ![END_TO_END, MESHES].contains(target));
     let others = run(&mut test_these(others));
     // A test that waits for minutes needs no core, and must not take one from others. Two at a time is
-    // what those that have work to do agree on among themselves.
+    // what those that have work to do agree on among themselves. They tell how long repairs took.
     let mut meshes = test_these([MESHES].into_iter());
-    let meshes = run(meshes.args(["--", "--test-threads=3"]));
+    let meshes = run(meshes.args(["--", "--test-threads=3", "--show-output"]));
     others.and(meshes)?;
     say(start, "test: all passed");
     Ok(())
