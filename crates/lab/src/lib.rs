@@ -75,6 +75,7 @@ pub use proxy::Proxy;
 pub use pulse::{Lost, Pulse};
 pub use raw_link::RawLink;
 pub use readings::Readings;
+pub use rules::without_learnt;
 pub use rustix::process::Signal;
 pub use snapshot::Snapshot;
 pub use sniffer::{Account, Sniffer};

@@ -12,10 +12,11 @@ impl Node {
         Ok(self.iptables_lines()?.join("\n"))
     }
 
-    /// The whole nft ruleset without counters, as `nft` prints it. With an nft-backed iptables it
-    /// shows those rules, too.
+    /// The whole nft ruleset without counters and without what packets put into sets, else as `nft`
+    /// prints it. With an nft-backed iptables it shows those rules, too.
     pub fn nft_ruleset(&self) -> Result<String> {
-        Ok(self.run(["nft", "--stateless", "list", "ruleset"])?.stdout)
+        let listing = self.run(["nft", "--stateless", "list", "ruleset"])?.stdout;
+        Ok(without_learnt(&listing))
     }
 
     pub(crate) fn iptables_lines(&self) -> Result<Vec<String>> {
@@ -39,6 +40,28 @@ impl Node {
         }
         Ok(lines)
     }
+}
+
+/// A listing of `nft` without the elements of dynamic sets: packets put them there, and they go by
+/// themselves.
+pub fn without_learnt(listing: &str) -> String {
+    let mut left = String::new();
+    let (mut is_learnt, mut is_within) = (false, false);
+    for line in listing.lines() {
+        match line.trim() {
+            text if text.starts_with("flags ") => is_learnt = text.contains("dynamic"),
+            "}" => is_learnt = false,
+            text if is_learnt && text.starts_with("elements = {") => is_within = true,
+            _ => {}
+        }
+        if !is_within {
+            left += line;
+            left.push('\n');
+        } else if line.ends_with('}') {
+            is_within = false;
+        }
+    }
+    left
 }
 
 /// Whether a line that [`flat`] made lies in `table`, as in `table inet x`.
@@ -114,6 +137,19 @@ fn flat(listing: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_packets_put_into_sets_is_left_out() {
+        let listing = "table inet x {\n\tset learnt {\n\t\ttype ifname . ipv4_addr\n\
+            \t\tflags dynamic,timeout\n\t\telements = { \"a\" . 10.0.0.1,\n\
+            \t\t\t     \"b\" . 10.0.0.2 }\n\t}\n\tset told {\n\t\tflags interval\n\
+            \t\telements = { 10.0.0.0/8 }\n\t}\n}\n";
+        let left = "table inet x {\n\tset learnt {\n\t\ttype ifname . ipv4_addr\n\
+            \t\tflags dynamic,timeout\n\t}\n\tset told {\n\t\tflags interval\n\
+            \t\telements = { 10.0.0.0/8 }\n\t}\n}\n";
+        assert_eq!(without_learnt(listing), left);
+        assert_eq!(without_learnt(left), left);
+    }
 
     #[test]
     fn saved_rules_become_commands_without_counters_and_untouched_chains() {

@@ -45,7 +45,8 @@ fn state(scene: &Scene) -> Vec<String> {
         ip route show table main; ip -6 route show table main
         ip -brief address show lo
         sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding";
-    let mut lines: Vec<String> = scene.run(dump).lines().map(str::to_owned).collect();
+    let dump = lab::without_learnt(&scene.run(dump));
+    let mut lines: Vec<String> = dump.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }

@@ -171,3 +171,16 @@ fn what_a_pod_sends_in_good_faith_passes() {
         assert_eq!(dropped(&place.node, rule), 0, "{rule}");
     }
 }
+
+#[test]
+fn a_ruleset_that_was_saved_can_be_loaded_when_pods_are_gone() {
+    let place = Place::new();
+    let a = place.pod("a", 10);
+    assert!(reaches(&a, GATEWAY) && reaches(&a, GATEWAY6));
+    let again = "saved=$(nft list ruleset); ip link delete hca; nft flush ruleset
+                 echo \"$saved\" | nft -f -; echo \"$saved\"";
+    let saved = place.node.run(["sh", "-ec", again]).unwrap().stdout;
+    for source in ["\"hca\" . 10.244.1.10", "\"hca\" . fd00:1::a"] {
+        assert!(saved.contains(source), "{source} is not learnt: {saved}");
+    }
+}

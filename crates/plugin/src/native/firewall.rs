@@ -18,6 +18,9 @@ use super::settings::{Settings, exempt};
 use super::wiring::{PodAddress, Wiring};
 use super::{Native, unavailable};
 
+/// How often tables that are replaced while they are read are read again.
+const MAX_TRIES: u32 = 5;
+
 impl Native<'_> {
     /// Makes sure that the rules are there, and that they know this network. The socket is for
     /// whatever else is to be said to nftables.
@@ -29,10 +32,18 @@ impl Native<'_> {
         let socket = Socket::netfilter().map_err(refused)?;
         let networks = networks(&settings.exempt, &wiring.addresses);
         let mut novelty = Novelty::Known;
-        if !is_complete(&socket, &networks).map_err(refused)? {
+        let mut tries = 0;
+        while !is_complete(&socket, &networks).map_err(refused)? {
             novelty = Novelty::First;
             self.install(&socket, &settings.guarded)?;
-            cover(&socket, &networks).map_err(refused)?;
+            match cover(&socket, &networks) {
+                // A daemon has put another table in the place of the one that was being read.
+                Err(error) if error.is(Errno::NOENT) && tries < MAX_TRIES => tries += 1,
+                outcome => {
+                    outcome.map_err(refused)?;
+                    break;
+                }
+            }
         }
         if wiring.has_ipv6() {
             // Whoever installed the rules may have had no IPv6.

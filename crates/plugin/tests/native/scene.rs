@@ -116,8 +116,7 @@ impl Scene {
 
     /// What nftables has, counters left out.
     pub(crate) fn ruleset(&self) -> String {
-        let listed = self.node.run(["nft", "--stateless", "list", "ruleset"]);
-        listed.unwrap().stdout
+        self.node.nft_ruleset().unwrap()
     }
 }
 

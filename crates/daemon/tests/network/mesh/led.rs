@@ -155,7 +155,7 @@ fn nothing_of_the_mesh_is_left_without_it() {
     let meshed = Meshed::new();
     let scene = &meshed.scene;
     let all = |scene: &Scene| {
-        let state = [ways(scene), scene.run("nft --stateless list ruleset")];
+        let state = [ways(scene), scene.node.nft_ruleset().unwrap()];
         let mut routes = scene.node.routes().unwrap();
         // The kernel's own, which come and go by themselves.
         routes.retain(|route| !route.contains("table local"));
