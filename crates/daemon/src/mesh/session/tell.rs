@@ -42,15 +42,7 @@ impl Session {
             (networks.local.as_slice(), networks.base.as_slice())
         });
         let host = link::look().await?;
-        let trust = Trust {
-            tag: tag.clone(),
-            base: base.to_vec(),
-            local: local.to_vec(),
-            owned: owned(settings),
-            services: config.network.service_cidr.0.clone(),
-            links: host.networks.clone(),
-        };
-        let judgement = judge(&member::claims(status), &trust);
+        let judgement = judge(&member::claims(status), &trust(settings, &tag, &host));
         let conflicts = plan::conflicts(wanted, seen);
         let is_known = networks.is_some();
         let routed = if is_known {
@@ -268,6 +260,19 @@ impl Session {
             self.measure.ping(&self.tailscaled, status, tag, all);
             self.measure.ask(&self.tailscaled, metrics).await;
         }
+    }
+}
+
+/// What other members' claims are judged by.
+fn trust(settings: &Settings, tag: &str, host: &link::Host) -> Trust {
+    let networks = settings.networks.as_deref();
+    Trust {
+        tag: tag.to_owned(),
+        base: networks.map_or_else(Vec::new, |networks| networks.base.clone()),
+        local: networks.map_or_else(Vec::new, |networks| networks.local.clone()),
+        owned: owned(settings),
+        services: settings.config.network.service_cidr.0.clone(),
+        links: host.networks.clone(),
     }
 }
 
