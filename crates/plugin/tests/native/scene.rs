@@ -1,7 +1,7 @@
 //! A node with pods on the native datapath.
 
 pub(crate) use lab::tools::{cni_path, headcni};
-use lab::{Call, Ignore, Netns, Node, Outcome, Pod, Snapshot};
+use lab::{Call, Ignore, Node, Outcome, Pod, Snapshot};
 use serde_json::{Value, json};
 
 pub(crate) const NETWORK: &str = "net";
