@@ -233,3 +233,21 @@ async fn a_disk_that_takes_nothing_hides_no_news() {
     pass(&mut session, &settings, &[]).await.unwrap();
     assert!(Kept::load(fake.files.path()).memory().has_served);
 }
+
+#[tokio::test]
+async fn a_member_is_looked_at_twice_before_it_is_said_to_be_none() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    let mut is_member_after = async |is_silent| {
+        fake.world().is_silent = is_silent;
+        pass(&mut session, &settings, &[]).await;
+        told(&session, Condition::MeshJoined).0
+    };
+    assert!(is_member_after(false).await);
+    for is_silent in [true, false, true] {
+        assert!(is_member_after(is_silent).await);
+    }
+    assert!(!is_member_after(true).await);
+    assert!(is_member_after(false).await);
+}

@@ -32,6 +32,8 @@ pub(super) struct Fake {
 /// What they know.
 pub(super) struct World {
     pub(super) state: &'static str,
+    /// Whether tailscaled does not say how it is.
+    pub(super) is_silent: bool,
     pub(super) prefs: Value,
     pub(super) approved: Vec<String>,
     /// What the server says to a login. Without it, tailscaled ends in the middle of one.
@@ -67,6 +69,7 @@ impl Fake {
             }),
             approved: networks.iter().map(ToString::to_string).collect(),
             refusal: None,
+            is_silent: false,
             meddle: None,
             calls: Vec::new(),
             tried: Vec::new(),
@@ -153,6 +156,7 @@ impl World {
         let routes = &self.prefs["AdvertiseRoutes"];
         let complaint = |error| format!("You are logged out. The last login error was: {error}");
         let answer = match (method.as_str(), path) {
+            ("GET", "status") if self.is_silent => return None,
             ("GET", "status") => json!({
                 "BackendState": self.state, "HaveNodeKey": true, "TailscaleIPs": ["100.64.0.1"],
                 "Health": self.refusal.map(complaint).into_iter().collect::<Vec<_>>(),
