@@ -136,7 +136,7 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     println!("{}\n", report::latencies(&latencies));
     println!("{}\n", tuning::report(&tuning));
     println!("{}\n", report::joins(&joins));
-    println!("{}", report::goals(&rates, &joins));
+    println!("{}", report::goals(&rates, &latencies, &joins));
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lab::Latency;
 
 use super::ratio::{Ratio, mean};
-use super::way::Sent;
-use super::{Latencies, Rates};
+use super::way::{Sent, Way};
+use super::{Family, Latencies, Rates};
 use crate::bench::table::{millis, percentile};
 
 /// How much of what nodes have between them pods must have.
@@ -102,7 +102,7 @@ pub(super) fn joins(times: &[Duration]) -> String {
 }
 
 /// Whether all is as it should be.
-pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
+pub(super) fn goals(all: &[Rates], latencies: &[Latencies], joins: &[Duration]) -> String {
     let row = |goal: &str, measured: String, is_met: bool| {
         let verdict = if is_met { "met" } else { "**missed**" };
         format!("| {goal} | {measured} | {verdict} |")
@@ -117,6 +117,13 @@ pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
         );
         lines.push(row(&goal, ratio.to_string(), ratio.value >= LEAST_RATIO));
     }
+    for family in Family::ALL {
+        let [nodes, pods] = [Way::Nodes, Way::Pods].map(|way| p50(latencies, way, family));
+        let ratio = nodes.as_secs_f64() / pods.as_secs_f64();
+        let goal = format!("ping, nodes / pods ≥ {LEAST_RATIO}, {}", family.name());
+        // Without pings it is no number, and not met.
+        lines.push(row(&goal, format!("{ratio:.2}"), ratio >= LEAST_RATIO));
+    }
     let join = percentile(joins, 50);
     lines.push(row(
         &format!("a node serves within {} s", LONGEST_JOIN.as_secs()),
@@ -124,6 +131,14 @@ pub(super) fn goals(all: &[Rates], joins: &[Duration]) -> String {
         !joins.is_empty() && join <= LONGEST_JOIN,
     ));
     lines.join("\n")
+}
+
+/// Of each round's median, the median.
+fn p50(all: &[Latencies], way: Way, family: Family) -> Duration {
+    let wanted = all.iter().filter(|it| (it.way, it.family) == (way, family));
+    let rounds = wanted.flat_map(|it| &it.rounds);
+    let times: Vec<Duration> = rounds.map(|latency| latency.p50).collect();
+    percentile(&times, 50)
 }
 
 /// What pods have of what nodes have.
@@ -141,8 +156,7 @@ pub(super) fn megabits(rates: &[f64]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::way::Way;
-    use super::super::{Family, no_rates};
+    use super::super::{no_latencies, no_rates};
     use super::*;
 
     fn measured(pods: [f64; 3]) -> Vec<Rates> {
@@ -179,23 +193,36 @@ mod tests {
     #[test]
     fn goals_are_met_or_missed() {
         let joins = [3, 9, 60].map(Duration::from_secs);
-        let met = goals(&measured([1e8, 2e8, 3e8]), &joins);
-        assert_eq!(met.matches("| met |").count(), 5, "{met}");
+        let met = goals(&measured([1e8, 2e8, 3e8]), &pings(100, 105), &joins);
+        assert_eq!(met.matches("| met |").count(), 7, "{met}");
         let late = [3, 11, 60].map(Duration::from_secs);
-        let missed = goals(&measured([0.9e8, 1.8e8, 2.7e8]), &late);
-        assert_eq!(missed.matches("**missed**").count(), 5, "{missed}");
-        assert_eq!(goals(&[], &[]).matches("**missed**").count(), 1);
+        let missed = goals(&measured([0.9e8, 1.8e8, 2.7e8]), &pings(100, 106), &late);
+        assert_eq!(missed.matches("**missed**").count(), 7, "{missed}");
+        assert_eq!(goals(&[], &[], &[]).matches("**missed**").count(), 3);
     }
 
-    #[test]
-    fn a_latency_is_the_median_of_the_rounds() {
-        let latency = |ms| Latency {
+    fn latency(ms: u64) -> Latency {
+        Latency {
             least: Duration::from_millis(ms),
             average: Duration::from_millis(ms),
             p50: Duration::from_millis(ms),
             p99: Duration::from_millis(10 * ms),
             lost: 1,
-        };
+        }
+    }
+
+    /// By both families, for nodes and for pods.
+    fn pings(nodes: u64, pods: u64) -> Vec<Latencies> {
+        let mut all = no_latencies();
+        for series in &mut all {
+            let ms = if series.way == Way::Pods { pods } else { nodes };
+            series.rounds.push(latency(ms));
+        }
+        all
+    }
+
+    #[test]
+    fn a_latency_is_the_median_of_the_rounds() {
         let series = Latencies {
             way: Way::Pods,
             family: Family::Ipv6,
