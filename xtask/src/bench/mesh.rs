@@ -5,6 +5,7 @@
 //! what they have of each other is said with how exactly it is known. Two nodes on one switch; whatever
 //! is sent stays in namespaces.
 
+mod by_way;
 mod joining;
 mod ratio;
 mod report;
@@ -18,20 +19,17 @@ use anyhow::Result;
 use lab::{Cluster, Grounds, Latency, Load, Site};
 
 use super::native::machine;
-use super::turns::order;
-use way::{Sent, Stage, Way};
+use by_way::{ByWay, TURNS};
+use way::{Sent, Stage};
 
 /// How long one throughput is measured.
 const SPELL: Duration = Duration::from_secs(1);
-/// How many pings make one latency.
+/// How many pings make a turn.
 const PINGS: u32 = 100;
 /// How often a node joins.
 const JOINS: usize = 5;
-/// One round takes about a minute, where a call of a plugin takes milliseconds.
+/// One round takes more than a minute, where a call of a plugin takes milliseconds.
 const CALLS_PER_ROUND: usize = 20;
-/// How often pods and nodes take turns in a round. Single turns differ by a quarter on two cores.
-const TURNS: usize = 5;
-
 const STREAMS: [u8; 2] = [1, 4];
 
 /// By which family.
@@ -52,64 +50,11 @@ impl Family {
     }
 }
 
-/// How long packets took by a way, round by round.
-#[derive(Debug)]
-struct Latencies {
-    way: Way,
-    family: Family,
-    rounds: Vec<Latency>,
-}
-
 /// What was sent over a number of connections.
 #[derive(Debug)]
 struct Rates {
     streams: u8,
-    family: Family,
-    underlay: Vec<Sent>,
-    /// As many as of pods: those at the same place were measured together.
-    nodes: Vec<Sent>,
-    pods: Vec<Sent>,
-}
-
-impl Rates {
-    fn none(streams: u8, family: Family) -> Self {
-        Self {
-            streams,
-            family,
-            underlay: Vec::new(),
-            nodes: Vec::new(),
-            pods: Vec::new(),
-        }
-    }
-
-    fn measure_round(&mut self, stage: &Stage<'_>) -> Result<()> {
-        self.measure(stage, Way::Underlay)?;
-        for turn in 0..TURNS {
-            // Neither is always the first of a pair.
-            let pair = if turn % 2 == 0 {
-                [Way::Nodes, Way::Pods]
-            } else {
-                [Way::Pods, Way::Nodes]
-            };
-            for way in pair {
-                self.measure(stage, way)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn measure(&mut self, stage: &Stage<'_>, way: Way) -> Result<()> {
-        let load = Load::Tcp {
-            streams: self.streams,
-        };
-        let sent = stage.throughput(way, self.family, load, SPELL)?;
-        match way {
-            Way::Underlay => self.underlay.push(sent),
-            Way::Nodes => self.nodes.push(sent),
-            Way::Pods => self.pods.push(sent),
-        }
-        Ok(())
-    }
+    sent: ByWay<Sent>,
 }
 
 #[expect(
@@ -127,7 +72,7 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
 
     println!("## The mesh\n");
     println!(
-        "{}, {rounds} rounds of {TURNS} turns of {} s, and {PINGS} pings each.\n",
+        "{}, {rounds} rounds of {TURNS} turns of {} s, and of {PINGS} pings.\n",
         machine()?,
         SPELL.as_secs()
     );
@@ -143,7 +88,7 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
 /// What was measured in a cluster as it comes.
 struct Compared {
     rates: Vec<Rates>,
-    latencies: Vec<Latencies>,
+    latencies: Vec<ByWay<Latency>>,
     joins: Vec<Duration>,
 }
 
@@ -155,19 +100,15 @@ fn compare(rounds: usize) -> Result<Compared> {
     stage.await_direct(&cluster)?;
 
     let (mut rates, mut latencies) = (no_rates(), no_latencies());
-    for round in 0..rounds {
-        for rates in &mut rates {
-            rates.measure_round(&stage)?;
+    for _ in 0..rounds {
+        for Rates { streams, sent } in &mut rates {
+            let load = Load::Tcp { streams: *streams };
+            let family = sent.family;
+            sent.measure_round(|way| stage.throughput(way, family, load, SPELL))?;
         }
-        for compared in latencies.chunks_mut(Way::ALL.len()) {
-            for nth in order(round, compared.len()) {
-                let Latencies {
-                    way,
-                    family,
-                    rounds,
-                } = &mut compared[nth];
-                rounds.push(stage.latency(*way, *family, PINGS)?);
-            }
+        for pings in &mut latencies {
+            let family = pings.family;
+            pings.measure_round(|way| stage.latency(way, family, PINGS))?;
         }
     }
     let joins = joining::times(&cluster, JOINS)?;
@@ -179,19 +120,15 @@ fn compare(rounds: usize) -> Result<Compared> {
 }
 
 fn no_rates() -> Vec<Rates> {
-    let of_all_families = |streams| Family::ALL.map(|family| Rates::none(streams, family));
+    let of_all_families = |streams| {
+        Family::ALL.map(|family| Rates {
+            streams,
+            sent: ByWay::none(family),
+        })
+    };
     STREAMS.into_iter().flat_map(of_all_families).collect()
 }
 
-/// Those that are compared with each other stand together.
-fn no_latencies() -> Vec<Latencies> {
-    let families = Family::ALL.into_iter();
-    let pairs = families.flat_map(|family| Way::ALL.map(|way| (family, way)));
-    pairs
-        .map(|(family, way)| Latencies {
-            way,
-            family,
-            rounds: Vec::new(),
-        })
-        .collect()
+fn no_latencies() -> Vec<ByWay<Latency>> {
+    Family::ALL.map(ByWay::none).into()
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use lab::Latency;
 
+use super::Rates;
+use super::by_way::{ByWay, numbers};
 use super::ratio::{Ratio, mean};
-use super::way::{Sent, Way};
-use super::{Family, Latencies, Rates};
-use crate::bench::table::{millis, percentile};
+use super::way::Sent;
+use crate::bench::table::percentile;
 
 /// How much of what nodes have between them pods must have.
 const LEAST_RATIO: f64 = 0.95;
@@ -23,17 +24,16 @@ TCP, means of all turns; a ratio has its standard error with it.
 |--:|---|--:|--:|--:|--:|--:|"
             .to_owned(),
     ];
-    for rates in all {
-        let plain = speeds(&rates.underlay);
-        let pods = speeds(&rates.pods);
+    for Rates { streams, sent } in all {
+        let [plain, nodes, pods] =
+            [&sent.underlay, &sent.nodes, &sent.pods].map(|sent| numbers(sent, speed));
         lines.push(format!(
-            "| {} | {} | {} | {} | {} | {} | {:.2} |",
-            rates.streams,
-            rates.family.name(),
+            "| {streams} | {} | {} | {} | {} | {} | {:.2} |",
+            sent.family.name(),
             megabits(&plain),
-            megabits(&speeds(&rates.nodes)),
+            megabits(&nodes),
             megabits(&pods),
-            by_pods(rates),
+            sent.pods_to_nodes(speed),
             mean(&pods) / mean(&plain)
         ));
     }
@@ -51,41 +51,42 @@ pods: means of all turns.
 |--:|---|--:|--:|--:|"
             .to_owned(),
     ];
-    for rates in all {
-        let of = |sent: &[Sent]| sent.iter().map(|sent| sent.cost).collect::<Vec<f64>>();
-        let (nodes, pods) = (of(&rates.nodes), of(&rates.pods));
+    for Rates { streams, sent } in all {
+        let cost = |sent: &Sent| sent.cost;
         lines.push(format!(
-            "| {} | {} | {:.2} s | {:.2} s | {} |",
-            rates.streams,
-            rates.family.name(),
-            mean(&nodes),
-            mean(&pods),
-            Ratio::of_pairs(&nodes, &pods)
+            "| {streams} | {} | {:.2} s | {:.2} s | {} |",
+            sent.family.name(),
+            mean(&numbers(&sent.nodes, cost)),
+            mean(&numbers(&sent.pods, cost)),
+            sent.nodes_to_pods(cost)
         ));
     }
     lines.join("\n")
 }
 
-/// How long packets take: of each round's median and 99th percentile, the median.
-pub(super) fn latencies(all: &[Latencies]) -> String {
-    let mut lines = vec!["| ping | family | p50 | p99 | lost |\n|---|---|--:|--:|--:|".to_owned()];
-    for Latencies {
-        way,
-        family,
-        rounds,
-    } in all
-    {
-        let median = |of: fn(&Latency) -> Duration| {
-            let times: Vec<Duration> = rounds.iter().map(of).collect();
-            millis(percentile(&times, 50))
+/// How long packets take.
+pub(super) fn latencies(all: &[ByWay<Latency>]) -> String {
+    let mut lines = vec![
+        "\
+Ping: of all turns, the mean of their medians and of their 99th percentiles.
+
+| family | p50 no mesh | nodes | pods | nodes / pods | p99 no mesh | nodes | pods | lost |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+            .to_owned(),
+    ];
+    for pings in all {
+        let turns = [&pings.underlay, &pings.nodes, &pings.pods];
+        let means = |number: fn(&Latency) -> f64| {
+            turns.map(|turns| format!("{:.3} ms", mean(&numbers(turns, number)) * 1000.0))
         };
+        let all_turns = turns.into_iter().flatten();
         lines.push(format!(
             "| {} | {} | {} | {} | {} |",
-            way.name(),
-            family.name(),
-            median(|latency| latency.p50),
-            median(|latency| latency.p99),
-            rounds.iter().map(|latency| latency.lost).sum::<usize>()
+            pings.family.name(),
+            means(p50).join(" | "),
+            pings.nodes_to_pods(p50),
+            means(|ping| ping.p99.as_secs_f64()).join(" | "),
+            all_turns.map(|ping| ping.lost).sum::<usize>()
         ));
     }
     lines.join("\n")
@@ -102,27 +103,25 @@ pub(super) fn joins(times: &[Duration]) -> String {
 }
 
 /// Whether all is as it should be.
-pub(super) fn goals(all: &[Rates], latencies: &[Latencies], joins: &[Duration]) -> String {
+pub(super) fn goals(rates: &[Rates], pings: &[ByWay<Latency>], joins: &[Duration]) -> String {
     let row = |goal: &str, measured: String, is_met: bool| {
         let verdict = if is_met { "met" } else { "**missed**" };
         format!("| {goal} | {measured} | {verdict} |")
     };
     let mut lines = vec!["| goal | measured | |\n|---|--:|---|".to_owned()];
-    for rates in all {
-        let ratio = by_pods(rates);
-        let goal = format!(
-            "pods / nodes ≥ {LEAST_RATIO}, {}, {} at once",
-            rates.family.name(),
-            rates.streams
-        );
-        lines.push(row(&goal, ratio.to_string(), ratio.value >= LEAST_RATIO));
+    let mut compare = |goal: &str, ratio: Ratio| {
+        // Without turns it is no number, and not met.
+        lines.push(row(goal, ratio.to_string(), ratio.value >= LEAST_RATIO));
+    };
+    for Rates { streams, sent } in rates {
+        let family = sent.family.name();
+        let goal = format!("pods / nodes ≥ {LEAST_RATIO}, {family}, {streams} at once");
+        compare(&goal, sent.pods_to_nodes(speed));
     }
-    for family in Family::ALL {
-        let [nodes, pods] = [Way::Nodes, Way::Pods].map(|way| p50(latencies, way, family));
-        let ratio = nodes.as_secs_f64() / pods.as_secs_f64();
-        let goal = format!("ping, nodes / pods ≥ {LEAST_RATIO}, {}", family.name());
-        // Without pings it is no number, and not met.
-        lines.push(row(&goal, format!("{ratio:.2}"), ratio >= LEAST_RATIO));
+    for pings in pings {
+        let family = pings.family.name();
+        let goal = format!("ping, nodes / pods ≥ {LEAST_RATIO}, {family}");
+        compare(&goal, pings.nodes_to_pods(p50));
     }
     let join = percentile(joins, 50);
     lines.push(row(
@@ -133,21 +132,13 @@ pub(super) fn goals(all: &[Rates], latencies: &[Latencies], joins: &[Duration]) 
     lines.join("\n")
 }
 
-/// Of each round's median, the median.
-fn p50(all: &[Latencies], way: Way, family: Family) -> Duration {
-    let wanted = all.iter().filter(|it| (it.way, it.family) == (way, family));
-    let rounds = wanted.flat_map(|it| &it.rounds);
-    let times: Vec<Duration> = rounds.map(|latency| latency.p50).collect();
-    percentile(&times, 50)
+fn speed(sent: &Sent) -> f64 {
+    sent.bits_per_second
 }
 
-/// What pods have of what nodes have.
-fn by_pods(rates: &Rates) -> Ratio {
-    Ratio::of_pairs(&speeds(&rates.pods), &speeds(&rates.nodes))
-}
-
-fn speeds(sent: &[Sent]) -> Vec<f64> {
-    sent.iter().map(|sent| sent.bits_per_second).collect()
+/// In seconds.
+fn p50(ping: &Latency) -> f64 {
+    ping.p50.as_secs_f64()
 }
 
 pub(super) fn megabits(rates: &[f64]) -> String {
@@ -169,9 +160,9 @@ mod tests {
         };
         let mut all = no_rates();
         for rates in &mut all {
-            rates.underlay = sent([1e9, 2e9, 3e9], 0.0);
-            rates.nodes = sent([1e8, 2e8, 3e8], 6.0);
-            rates.pods = sent(pods, 8.0);
+            rates.sent.underlay = sent([1e9, 2e9, 3e9], 0.0);
+            rates.sent.nodes = sent([1e8, 2e8, 3e8], 6.0);
+            rates.sent.pods = sent(pods, 8.0);
         }
         all
     }
@@ -198,40 +189,40 @@ mod tests {
         let late = [3, 11, 60].map(Duration::from_secs);
         let missed = goals(&measured([0.9e8, 1.8e8, 2.7e8]), &pings(100, 106), &late);
         assert_eq!(missed.matches("**missed**").count(), 7, "{missed}");
-        assert_eq!(goals(&[], &[], &[]).matches("**missed**").count(), 3);
+        assert_eq!(
+            goals(&no_rates(), &no_latencies(), &[])
+                .matches("**missed**")
+                .count(),
+            7
+        );
     }
 
-    fn latency(ms: u64) -> Latency {
-        Latency {
-            least: Duration::from_millis(ms),
-            average: Duration::from_millis(ms),
-            p50: Duration::from_millis(ms),
-            p99: Duration::from_millis(10 * ms),
-            lost: 1,
-        }
-    }
-
-    /// By both families, for nodes and for pods.
-    fn pings(nodes: u64, pods: u64) -> Vec<Latencies> {
+    /// By both families: two turns of nodes and of pods, the second twice as long as the first.
+    fn pings(nodes: u64, pods: u64) -> Vec<ByWay<Latency>> {
+        let turns = |ms: u64| {
+            let latency = |ms| Latency {
+                least: Duration::from_millis(ms),
+                average: Duration::from_millis(ms),
+                p50: Duration::from_millis(ms),
+                p99: Duration::from_millis(10 * ms),
+                lost: 1,
+            };
+            [ms, 2 * ms].map(latency).to_vec()
+        };
         let mut all = no_latencies();
-        for series in &mut all {
-            let ms = if series.way == Way::Pods { pods } else { nodes };
-            series.rounds.push(latency(ms));
+        for pings in &mut all {
+            pings.underlay = turns(10);
+            pings.nodes = turns(nodes);
+            pings.pods = turns(pods);
         }
         all
     }
 
     #[test]
-    fn a_latency_is_the_median_of_the_rounds() {
-        let series = Latencies {
-            way: Way::Pods,
-            family: Family::Ipv6,
-            rounds: vec![latency(3), latency(1), latency(2)],
-        };
-        let text = latencies(&[series]);
-        assert!(
-            text.ends_with("| pod to pod, mesh | IPv6 | 2.00 ms | 20.00 ms | 3 |"),
-            "{text}"
-        );
+    fn a_latency_is_the_mean_of_all_turns() {
+        let text = latencies(&pings(90, 100));
+        let row = "| IPv6 | 15.000 ms | 135.000 ms | 150.000 ms | 0.900 ± 0.000 \
+                   | 150.000 ms | 1350.000 ms | 1500.000 ms | 6 |";
+        assert!(text.ends_with(row), "{text}");
     }
 }

@@ -24,8 +24,6 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 3] = [Self::Underlay, Self::Nodes, Self::Pods];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Underlay => "node to node, no mesh",
