@@ -111,11 +111,11 @@ pub struct Latency {
     pub lost: usize,
 }
 
-/// Pings an address `count` times, each 10 ms after the other. Nearly all must be answered.
+/// Pings an address `count` times, each 2 ms after the other. Nearly all must be answered.
 pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
     let mut command = from.command("ping");
     command
-        .args(["-n", "-i", "0.01", "-W", "5", "-c", &count.to_string()])
+        .args(["-n", "-i", "0.002", "-W", "5", "-c", &count.to_string()])
         .arg(to.to_string());
     let text = run(&mut command)?.stdout;
     let mut times = read_times(&text)?;

@@ -19,13 +19,18 @@ use anyhow::Result;
 use lab::{Cluster, Grounds, Latency, Load, Site};
 
 use super::native::machine;
-use by_way::{ByWay, TURNS};
+use by_way::ByWay;
 use way::{Sent, Stage};
 
 /// How long one throughput is measured.
 const SPELL: Duration = Duration::from_secs(1);
+/// How often pods and nodes take turns in a round. Single turns differ by a quarter on two cores.
+const TURNS: usize = 5;
 /// How many pings make a turn.
 const PINGS: u32 = 100;
+/// The same for pings. Which core the kernel wakes whom on makes a turn quick or slow as a whole, so it
+/// takes many turns, not many pings, to see what the ways differ by.
+const PING_TURNS: usize = 20;
 /// How often a node joins.
 const JOINS: usize = 5;
 /// One round takes more than a minute, where a call of a plugin takes milliseconds.
@@ -72,7 +77,7 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
 
     println!("## The mesh\n");
     println!(
-        "{}, {rounds} rounds of {TURNS} turns of {} s, and of {PINGS} pings.\n",
+        "{}, {rounds} rounds of {TURNS} turns of {} s and {PING_TURNS} of {PINGS} pings.\n",
         machine()?,
         SPELL.as_secs()
     );
@@ -104,11 +109,11 @@ fn compare(rounds: usize) -> Result<Compared> {
         for Rates { streams, sent } in &mut rates {
             let load = Load::Tcp { streams: *streams };
             let family = sent.family;
-            sent.measure_round(|way| stage.throughput(way, family, load, SPELL))?;
+            sent.measure_round(TURNS, |way| stage.throughput(way, family, load, SPELL))?;
         }
         for pings in &mut latencies {
             let family = pings.family;
-            pings.measure_round(|way| stage.latency(way, family, PINGS))?;
+            pings.measure_round(PING_TURNS, |way| stage.latency(way, family, PINGS))?;
         }
     }
     let joins = joining::times(&cluster, JOINS)?;

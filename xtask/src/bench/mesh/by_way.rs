@@ -6,9 +6,6 @@ use super::Family;
 use super::ratio::Ratio;
 use super::way::Way;
 
-/// How often pods and nodes take turns in a round. Single turns differ by a quarter on two cores.
-pub(super) const TURNS: usize = 5;
-
 /// What was measured by a family.
 #[derive(Debug)]
 pub(super) struct ByWay<T> {
@@ -29,10 +26,14 @@ impl<T> ByWay<T> {
         }
     }
 
-    /// Has all take their turns.
-    pub(super) fn measure_round(&mut self, measure: impl Fn(Way) -> Result<T>) -> Result<()> {
+    /// Has pods and nodes take so many turns.
+    pub(super) fn measure_round(
+        &mut self,
+        turns: usize,
+        measure: impl Fn(Way) -> Result<T>,
+    ) -> Result<()> {
         self.underlay.push(measure(Way::Underlay)?);
-        for turn in 0..TURNS {
+        for turn in 0..turns {
             // Neither is always the first of a pair.
             if turn % 2 == 0 {
                 self.nodes.push(measure(Way::Nodes)?);
@@ -47,12 +48,18 @@ impl<T> ByWay<T> {
 
     /// What pods have of what nodes have.
     pub(super) fn pods_to_nodes(&self, number: impl Fn(&T) -> f64) -> Ratio {
-        Ratio::of_pairs(&numbers(&self.pods, &number), &numbers(&self.nodes, &number))
+        Ratio::of_pairs(
+            &numbers(&self.pods, &number),
+            &numbers(&self.nodes, &number),
+        )
     }
 
     /// The same of what is the better the less it is.
     pub(super) fn nodes_to_pods(&self, number: impl Fn(&T) -> f64) -> Ratio {
-        Ratio::of_pairs(&numbers(&self.nodes, &number), &numbers(&self.pods, &number))
+        Ratio::of_pairs(
+            &numbers(&self.nodes, &number),
+            &numbers(&self.pods, &number),
+        )
     }
 }
 
@@ -71,7 +78,7 @@ mod tests {
     fn pods_and_nodes_take_turns_and_neither_is_always_first() {
         let turns = RefCell::new(Vec::new());
         let mut all = ByWay::none(Family::Ipv4);
-        all.measure_round(|way| {
+        all.measure_round(5, |way| {
             turns.borrow_mut().push(way);
             Ok(turns.borrow().len())
         })
