@@ -9,6 +9,7 @@ pub mod apart;
 mod beside;
 mod former;
 mod greeted;
+mod hostname;
 mod keep;
 mod link;
 mod measure;

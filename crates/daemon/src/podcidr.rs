@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 pub use check::Unfit;
+pub(crate) use guess::fnv1a;
 
 use crate::config::Network;
 use crate::kubernetes::Answer;

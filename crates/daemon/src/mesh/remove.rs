@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::memory::{HostPrefs, Kept, Memory};
 use super::plan::{OtherNode, OwnNode, ServerView};
 use super::server::Server;
-use super::{Way, namespace, ours};
+use super::{Way, hostname, namespace, ours};
 use crate::causes::with_causes;
 use crate::config::{Config, Secrets};
 use crate::listing::first_of;
@@ -256,13 +256,12 @@ impl Leaving<'_> {
     }
 
     fn hostname(&self) -> String {
-        let said = self.config.tailscale.hostname.clone();
-        let name = || {
-            let variable = env::var_os(node_name::VARIABLE);
-            node_name::find(None, variable.as_deref()).ok()
-        };
-        said.or_else(|| name().map(|name| name.to_string()))
-            .unwrap_or_default()
+        let said = self.config.tailscale.hostname.as_deref();
+        let variable = env::var_os(node_name::VARIABLE);
+        match node_name::find(None, variable.as_deref()) {
+            Ok(name) => hostname::hostname(said, &name),
+            Err(_) => said.unwrap_or_default().to_owned(),
+        }
     }
 }
 

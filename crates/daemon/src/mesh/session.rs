@@ -21,7 +21,7 @@ use super::patience::Patience;
 use super::plan::{self, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan};
 use super::server::{NoServer, Server, doubled};
 use super::unheard::Unheard;
-use super::{View, Way, member};
+use super::{View, Way, hostname, member};
 use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::config::{Config, Secrets};
@@ -491,8 +491,8 @@ fn is_too_soon(step: &Step, since_login: Option<Duration>) -> bool {
 
 /// This node's name in the mesh.
 fn hostname(settings: &Settings) -> String {
-    let said = settings.config.tailscale.hostname.clone();
-    said.unwrap_or_else(|| settings.node.to_string())
+    let said = settings.config.tailscale.hostname.as_deref();
+    hostname::hostname(said, &settings.node)
 }
 
 #[cfg(test)]

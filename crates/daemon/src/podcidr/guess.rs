@@ -65,7 +65,7 @@ fn part(base: &IpNet, length: u8, number: u64) -> IpNet {
 }
 
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     bytes.iter().fold(OFFSET_BASIS, |hash, byte| {
