@@ -147,6 +147,11 @@ impl Step {
     pub fn is_login(&self) -> bool {
         matches!(self, Self::Join(_))
     }
+
+    /// Whether it is the server that has to do it.
+    pub fn is_servers(&self) -> bool {
+        matches!(self, Self::Forget { .. } | Self::Approve { .. })
+    }
 }
 
 /// Why a login is needed.

@@ -323,11 +323,13 @@ impl Server {
         node: u64,
         merge: impl FnOnce(&[IpNet]) -> Vec<IpNet>,
     ) -> Result<(), String> {
-        self.forget();
-        let read = self.client.node(node).await;
-        let approved = read.map_err(|error| with_causes(&error))?.approved;
+        let approved = match self.client.node(node).await {
+            Ok(node) => node.approved,
+            Err(error) => return self.answered(Err(error)),
+        };
         let routes = merge(&approved);
         if routes == approved {
+            self.forget();
             return Ok(());
         }
         self.approve(node, &routes).await
@@ -336,18 +338,27 @@ impl Server {
     /// Approves networks of a node; this is the whole list.
     pub(super) async fn approve(&mut self, node: u64, routes: &[IpNet]) -> Result<(), String> {
         let outcome = self.client.approve_routes(node, routes).await;
-        self.forget();
-        outcome.map(drop).map_err(|error| with_causes(&error))
+        self.answered(outcome).map(drop)
     }
 
     /// Deletes a node.
     pub(super) async fn delete(&mut self, node: u64) -> Result<(), String> {
-        let outcome = self.client.delete_node(node).await;
-        self.forget();
-        match outcome {
-            Err(error) if !error.is_not_found() => Err(with_causes(&error)),
-            _ => Ok(()),
+        match self.client.delete_node(node).await {
+            Err(error) if error.is_not_found() => {
+                self.forget();
+                Ok(())
+            }
+            outcome => self.answered(outcome),
         }
+    }
+
+    /// What came of a change. The list that was read before is of no use then, unless it failed for
+    /// another reason than that: who is too busy for the one is not asked for the other.
+    fn answered<T>(&mut self, outcome: Result<T, Error>) -> Result<T, String> {
+        if outcome.as_ref().err().is_none_or(Error::is_not_found) {
+            self.forget();
+        }
+        outcome.map_err(|error| with_causes(&error))
     }
 }
 

@@ -2,6 +2,7 @@
 //! and tells. A pass may be made at any time; one that finds all in order changes nothing.
 
 mod login;
+mod refused;
 mod tell;
 
 use std::net::Ipv4Addr;
@@ -13,6 +14,7 @@ use tailnet::localapi::{LocalApi, Prefs, Status};
 use tokio::task::spawn_blocking;
 
 use self::login::Logins;
+use self::refused::Refused;
 use super::greeted::Greeted;
 use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
@@ -70,6 +72,8 @@ pub(super) struct Session {
     /// Whether the policy let pods reach this node's at the last look.
     was_allowed: bool,
     failures: u32,
+    /// What the server would not do.
+    refused: Refused,
     /// Until this member and the server are made to tell each other again.
     unheard_of: Patience,
 }
@@ -111,7 +115,7 @@ struct Passed {
     view: Option<View>,
     /// When to look again if nothing happens before.
     wait: Duration,
-    /// Whether something that was to be done was refused, though this node is a member.
+    /// Whether tailscaled refused something that was to be done, though this node is a member.
     is_refused: bool,
 }
 
@@ -146,6 +150,7 @@ impl Session {
             is_settled: false,
             was_allowed: false,
             failures: 0,
+            refused: Refused::default(),
             unheard_of: Patience::new(SOON),
         };
         session.take_server(server);
@@ -258,14 +263,22 @@ impl Session {
                 is_refused: false,
             });
         }
+        // What the server refused a moment ago it is not asked at every sign.
+        if self.refused.is_held(Instant::now()) {
+            steps.retain(|step| !step.is_servers());
+        } else if !steps.iter().any(Step::is_servers) {
+            self.refused.end();
+        }
         let has_changed = !steps.is_empty();
         let mut refused = Vec::new();
         for step in steps {
-            let is_login = step.is_login();
+            let (is_login, is_servers) = (step.is_login(), step.is_servers());
             match self.act(step, &wanted, &seen, settings).await {
                 // What others refuse is told of beside all the rest.
                 Err(message) if is_login => return Err(message),
+                Err(message) if is_servers => self.refused.note(message, Instant::now()),
                 Err(message) => refused.push(message),
+                Ok(()) if is_servers => self.refused.end(),
                 Ok(()) => {}
             }
         }
@@ -278,6 +291,8 @@ impl Session {
         }
         let seen = self.seen(&status, &prefs, &wanted, settings);
         let is_refused = !refused.is_empty();
+        let held = self.refused.until();
+        refused.extend(held.iter().map(|(message, _)| message.clone()));
         let view = self
             .tell(situation, &status, &wanted, &seen, refused)
             .await?;
@@ -288,6 +303,9 @@ impl Session {
             (false, Some(server)) => server.due_in(false).clamp(SOON / 4, SOON),
             (false, None) => SOON,
         };
+        let wait = held.map_or(wait, |(_, until)| {
+            wait.min(until.saturating_duration_since(Instant::now()))
+        });
         Ok(Passed {
             view: Some(view),
             wait,

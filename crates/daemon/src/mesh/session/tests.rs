@@ -15,6 +15,8 @@ const OURS: &str = "10.244.1.0/24";
 const POD: &str = "10.244.200.9/32";
 /// Somebody else's.
 const THEIRS: &str = "192.168.7.0/24";
+const APPROVE: &str = "POST /api/v1/node/1/approve_routes";
+const LIST: &str = "GET /api/v1/node";
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -110,10 +112,7 @@ async fn as_long_as_its_networks_are_not_known_a_node_withdraws_none() {
     let view = pass(&mut session, &unknown, &[]).await.unwrap();
     assert_eq!(view.outside, nets(&[POD]));
     assert_eq!(session.kept.memory().routes, nets(&[OURS, POD]));
-    let changes = [
-        "PATCH /localapi/v0/prefs",
-        "POST /api/v1/node/1/approve_routes",
-    ];
+    let changes = ["PATCH /localapi/v0/prefs", APPROVE];
     assert_eq!(changes.map(|call| fake.world().count(call)), [0, 0]);
 
     // When they are known, what is not among them goes.
@@ -250,4 +249,35 @@ async fn a_member_is_looked_at_twice_before_it_is_said_to_be_none() {
     }
     assert!(!is_member_after(true).await);
     assert!(is_member_after(false).await);
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_busy_is_not_asked_again_at_every_sign() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    pass(&mut session, &settings, &[]).await.unwrap();
+    fake.world().busy = Some(APPROVE);
+    // The list is read again because tailscaled was told otherwise, and because of what that made.
+    for _ in 0..2 {
+        pass(&mut session, &settings, &[POD]).await.unwrap();
+    }
+    let asked = || [APPROVE, LIST].map(|call| fake.world().count(call));
+    let first = asked();
+    assert_eq!(first[0], 1);
+    for _ in 0..5 {
+        pass(&mut session, &settings, &[POD]).await.unwrap();
+        let (is_served, why) = told(&session, Condition::NetworksServed);
+        assert!(!is_served && why.contains("approve routes"), "{why}");
+    }
+    assert_eq!(asked(), first);
+
+    fake.world().busy = None;
+    let limit = Instant::now() + Duration::from_mins(1);
+    while !fake.world().approved.iter().any(|net| net == POD) {
+        assert!(Instant::now() < limit, "it is not asked again");
+        pass(&mut session, &settings, &[POD]).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(told(&session, Condition::NetworksServed).0);
 }

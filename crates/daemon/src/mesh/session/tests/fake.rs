@@ -36,6 +36,10 @@ pub(super) struct World {
     pub(super) is_silent: bool,
     pub(super) prefs: Value,
     pub(super) approved: Vec<String>,
+    /// Other members, as the server lists them.
+    pub(super) others: Vec<Value>,
+    /// What the server is too busy for.
+    pub(super) busy: Option<&'static str>,
     /// What the server says to a login. Without it, tailscaled ends in the middle of one.
     pub(super) refusal: Option<&'static str>,
     /// What somebody else does while the server is asked for its list.
@@ -68,6 +72,8 @@ impl Fake {
                 "NoStatefulFiltering": true, "AdvertiseRoutes": networks,
             }),
             approved: networks.iter().map(ToString::to_string).collect(),
+            others: Vec::new(),
+            busy: None,
             refusal: None,
             is_silent: false,
             meddle: None,
@@ -139,6 +145,10 @@ async fn answer(
 ) -> (StatusCode, String) {
     let mut world = world.lock().unwrap();
     let call = format!("{method} {}", uri.path());
+    if world.busy == Some(call.as_str()) {
+        world.calls.push(call);
+        return (StatusCode::SERVICE_UNAVAILABLE, String::new());
+    }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = match call.strip_prefix(&format!("{method} /localapi/v0/")) {
         Some(path) => world.local(&method, path, &body),
@@ -192,7 +202,9 @@ impl World {
         let answer = match call {
             "GET /version" => json!({ "version": "v0.29.3" }),
             "GET /api/v1/node" => {
-                let list = json!({ "nodes": [self.node()] });
+                let mut nodes = self.others.clone();
+                nodes.push(self.node());
+                let list = json!({ "nodes": nodes });
                 if let Some(meddle) = self.meddle.take() {
                     meddle(self);
                 }
@@ -202,6 +214,10 @@ impl World {
             "POST /api/v1/node/1/approve_routes" => {
                 self.approved = serde_json::from_value(body["routes"].clone()).ok()?;
                 json!({ "node": self.node() })
+            }
+            "DELETE /api/v1/node/2" => {
+                self.others.clear();
+                json!({})
             }
             "POST /api/v1/preauthkey" => {
                 let id = self.count(call).to_string();
