@@ -26,7 +26,8 @@ pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
             .map(|peer| OtherNode {
                 id: peer.node_id.unwrap_or_default(),
                 name: name(peer),
-                is_former_self: false,
+                is_namesake: false,
+                is_gone: false,
                 routes: peer.served.clone(),
             })
             .collect(),

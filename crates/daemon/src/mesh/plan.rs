@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::remotes::overlap;
 
 /// How this node's member is to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// What holds for our own tailscaled only; the host's keeps its own.
     pub own: Option<Own>,
@@ -16,6 +16,8 @@ pub struct Wanted {
     pub routes: Vec<IpNet>,
     /// Those that were ours and are not any more.
     pub former: Vec<IpNet>,
+    /// Those of `routes` that the cluster gave to this node, and to no other that it knows of.
+    pub assigned: Vec<IpNet>,
 }
 
 /// What our own tailscaled is to have.
@@ -114,9 +116,11 @@ pub struct OtherNode {
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// Whether it is what this node was before it was made anew: of the same name, with our tag,
-    /// and gone.
-    pub is_former_self: bool,
+    /// Whether it has this node's name and our tag, and is offline: it may be what this node was
+    /// before it was made anew, or a node of another cluster that is just restarting.
+    pub is_namesake: bool,
+    /// Whether it has our tag, and has been offline for longer than a restart takes.
+    pub is_gone: bool,
     /// The networks that were approved for it, and those that one of our nodes advertises.
     pub routes: Vec<IpNet>,
 }
@@ -124,10 +128,12 @@ pub struct OtherNode {
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Delete at the server what this node was before.
+    /// Delete at the server who is gone and has our networks.
     Forget {
-        /// The former node's number.
+        /// Its number.
         node: u64,
+        /// Its name.
+        name: String,
     },
     /// Log in, with a key.
     Join(Why),
@@ -146,6 +152,11 @@ impl Step {
     /// Whether it is to log in.
     pub fn is_login(&self) -> bool {
         matches!(self, Self::Join(_))
+    }
+
+    /// Whether it is to delete a node.
+    pub fn is_deletion(&self) -> bool {
+        matches!(self, Self::Forget { .. })
     }
 
     /// Whether it is the server that has to do it.
@@ -210,6 +221,8 @@ pub struct Conflict {
     pub theirs: IpNet,
     /// The other.
     pub node: String,
+    /// Its number at the server.
+    pub id: u64,
 }
 
 impl Conflict {
@@ -221,7 +234,9 @@ impl Conflict {
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ours, theirs, node } = self;
+        let Self {
+            ours, theirs, node, ..
+        } = self;
         if ours == theirs {
             write!(f, "{node} has {theirs}, too")
         } else {
@@ -238,7 +253,7 @@ pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
         ServerView::Unknown => &seen.peers,
     };
     let mut found = Vec::new();
-    for other in others.iter().filter(|other| !other.is_former_self) {
+    for other in others.iter().filter(|other| !is_left(wanted, other)) {
         for theirs in &other.routes {
             // An exit node offers the whole world, and takes nothing from anybody.
             if theirs.prefix_len() == 0 {
@@ -249,16 +264,24 @@ pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
                 ours: *ours,
                 theirs: *theirs,
                 node: other.name.clone(),
+                id: other.id,
             }));
         }
     }
     found
 }
 
+/// Whether a member is only left over: it is gone, and it was this node before, or the cluster has
+/// given its network to this node since. A name alone says nothing of who is there: nodes of two
+/// clusters may have one, and networks as well.
+fn is_left(wanted: &Wanted, other: &OtherNode) -> bool {
+    let is_given = |theirs: &IpNet| wanted.assigned.iter().any(|ours| ours.contains(theirs));
+    other.is_gone && (other.is_namesake || other.routes.iter().any(is_given))
+}
+
 /// The networks that may be advertised: one that somebody else has is not, unless it leads here
-/// already. Two nodes with one network make the server send all packets to one of them. One that is
-/// advertised, or was approved before another login, stays though somebody has a larger one: to
-/// withdraw it would cost this node's pods their network, and help nobody.
+/// already. Two nodes with one network make the server send all packets to one of them. One that is advertised, or was approved before another login, stays though somebody has a
+/// larger one: to withdraw it would cost this node's pods their network, and help nobody.
 pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     let conflicts = conflicts(wanted, seen);
     let is_free = |route: &&IpNet| {
@@ -319,7 +342,7 @@ pub fn plan(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
     {
         return vec![Step::Join(why)];
     }
-    let mut steps = former_selves(wanted, seen);
+    let mut steps = left_overs(wanted, seen);
     let routes = allowed(wanted, seen);
     let edit = edit(wanted, seen, &routes);
     if edit != Edit::default() {
@@ -339,8 +362,8 @@ pub fn plan(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
     steps
 }
 
-/// Whoever has our networks still and was this node.
-fn former_selves(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
+/// Whoever has our networks still and is only left over.
+fn left_overs(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
     // As long as it is not known which one this node is, it could be one of these.
     let ServerView::Listed {
         own: Some(_),
@@ -349,14 +372,14 @@ fn former_selves(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
     else {
         return Vec::new();
     };
-    let has_ours = |other: &&OtherNode| {
-        let mut theirs = other.routes.iter();
-        theirs.any(|theirs| wanted.routes.contains(theirs))
-    };
-    let former = others.iter().filter(|other| other.is_former_self);
-    former
-        .filter(has_ours)
-        .map(|other| Step::Forget { node: other.id })
+    let is_ours = |theirs: &IpNet| wanted.routes.iter().any(|ours| ours.contains(theirs));
+    let has_ours = |other: &&OtherNode| other.routes.iter().any(is_ours);
+    let left = others.iter().filter(|other| is_left(wanted, other));
+    left.filter(has_ours)
+        .map(|other| Step::Forget {
+            node: other.id,
+            name: other.name.clone(),
+        })
         .collect()
 }
 

@@ -293,16 +293,22 @@ fn this_node(own: Option<&OwnNode>, everybody: &[OtherNode], memory: &Memory) ->
     own.map_or_else(|| former(everybody, memory), |own| vec![own.id])
 }
 
-/// Nodes that were this one, by their number or name, and have its networks. A server takes one that has
-/// just ended to be online for a while.
+/// Nodes that were this one and have its networks: by their number, or if nobody has that, by their
+/// name, which a node of another cluster may have as well. A server takes one that has just ended to be
+/// online for a while.
 fn former(others: &[OtherNode], memory: &Memory) -> Vec<u64> {
-    let was_this = |other: &&OtherNode| other.is_former_self || memory.id == Some(other.id);
     let has_ours = |other: &&OtherNode| {
         let mut routes = other.routes.iter();
         routes.any(|route| memory.routes.contains(route))
     };
-    let former = others.iter().filter(was_this).filter(has_ours);
-    former.map(|other| other.id).collect()
+    let having: Vec<&OtherNode> = others.iter().filter(has_ours).collect();
+    let numbered = having.iter().filter(|other| memory.id == Some(other.id));
+    let numbered: Vec<u64> = numbered.map(|other| other.id).collect();
+    if !numbered.is_empty() {
+        return numbered;
+    }
+    let named = having.iter().filter(|other| other.is_namesake);
+    named.map(|other| other.id).collect()
 }
 
 /// What the host's tailscaled has to be told to be as it was.
@@ -345,11 +351,12 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    fn other(id: u64, is_former_self: bool, routes: &[&str]) -> OtherNode {
+    fn other(id: u64, is_namesake: bool, routes: &[&str]) -> OtherNode {
         OtherNode {
             id,
             name: "n1".to_owned(),
-            is_former_self,
+            is_namesake,
+            is_gone: false,
             routes: nets(routes),
         }
     }
@@ -376,7 +383,8 @@ mod tests {
             ..Memory::default()
         };
         assert_eq!(former(&others, &known(None)), [1]);
-        assert_eq!(former(&others, &known(Some(2))), [1, 2]);
+        // The first may be another cluster's, which is just restarting.
+        assert_eq!(former(&others, &known(Some(2))), [2]);
         // Another server may have numbered its nodes in the same way.
         assert_eq!(former(&others, &known(Some(4))), [1]);
     }

@@ -1,6 +1,7 @@
 //! What Headscale says about the mesh. A question costs it a good part of a second, so all nodes of a
 //! cluster together ask it no more than every few seconds.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,12 @@ const AWAITING: Duration = Duration::from_secs(3);
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(2)];
 /// A key that was made for one login is good for this long.
 pub(super) const KEY_LIFE: SignedDuration = SignedDuration::from_mins(10);
+/// Whoever has been offline for so long, by the server's word, is gone: a machine that restarts is back
+/// by then.
+const GONE: SignedDuration = SignedDuration::from_mins(10);
+/// And all that time, as far as we have looked: a server that was started again takes everybody to be
+/// offline, and to have been so since he was offline before, until he has found back.
+const WATCHED: Duration = Duration::from_mins(2);
 /// How often it is looked when the API key expires.
 const LOOK_AT_KEYS: Duration = Duration::from_hours(1);
 
@@ -40,6 +47,8 @@ pub(super) struct Server {
     user: Option<String>,
     tags: Vec<String>,
     known: Known,
+    /// Whoever is offline, by his number: when that was found first, and last.
+    offline: BTreeMap<u64, [Instant; 2]>,
     asked: Option<Instant>,
     failures: u32,
     /// How often it was asked since there was news, while something is awaited.
@@ -111,6 +120,7 @@ impl Server {
             user: config.headscale.user.clone(),
             tags: config.tailscale.tags.clone(),
             known: Known::Nothing,
+            offline: BTreeMap::new(),
             asked: None,
             failures: 0,
             asked_in_vain: 0,
@@ -174,14 +184,33 @@ impl Server {
                 self.failures = 0;
                 let in_vain = self.asked_in_vain.saturating_add(1);
                 self.asked_in_vain = if is_settled { 0 } else { in_vain };
+                self.note_offline(nodes.as_deref().unwrap_or_default(), Instant::now());
                 nodes.map_or(Known::Version, Known::Nodes)
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
+                // It may just be starting.
+                self.offline.clear();
                 Known::Problem(with_causes(&error))
             }
         };
         self.asked = Some(Instant::now());
+    }
+
+    /// Notes who is offline by a list that was read now.
+    fn note_offline(&mut self, nodes: &[Node], now: Instant) {
+        let before = std::mem::take(&mut self.offline);
+        let offline = nodes.iter().filter(|node| !node.is_online);
+        let span = |node: &Node| [before.get(&node.id).map_or(now, |[first, _]| *first), now];
+        self.offline = offline.map(|node| (node.id, span(node))).collect();
+    }
+
+    /// Whoever is offline was found to be so that much earlier.
+    #[cfg(test)]
+    pub(super) fn watch_for(&mut self, time: Duration) {
+        for [first, _] in self.offline.values_mut() {
+            *first = first.checked_sub(time).expect("the clock began before");
+        }
     }
 
     async fn ask(&mut self) -> Result<Option<Vec<Node>>, Error> {
@@ -259,9 +288,7 @@ impl Server {
                 approved: node.approved.clone(),
                 serving: node.serving.clone(),
             }),
-            others: others
-                .map(|node| other(node, self.tag(), hostname))
-                .collect(),
+            others: others.map(|node| self.other(node, hostname)).collect(),
         }
     }
 
@@ -271,9 +298,15 @@ impl Server {
             return Vec::new();
         };
         let nodes = nodes.iter();
-        nodes
-            .map(|node| other(node, self.tag(), hostname))
-            .collect()
+        nodes.map(|node| self.other(node, hostname)).collect()
+    }
+
+    fn other(&self, node: &Node, hostname: &str) -> OtherNode {
+        let span = self.offline.get(&node.id);
+        let watched = span.map(|[first, last]| last.duration_since(*first));
+        let now = by_server(Timestamp::now(), self.client.clock());
+        let is_gone = is_gone(node, watched.unwrap_or_default(), now);
+        other(node, self.tag(), hostname, is_gone)
     }
 
     /// The tag that every node has.
@@ -364,7 +397,7 @@ impl Server {
 
 /// A member that is not this one. What one of our nodes advertises will be approved, so it counts at
 /// once. Anybody else may advertise what he likes: that takes nothing from anybody until it is approved.
-fn other(node: &Node, tag: Option<&str>, hostname: &str) -> OtherNode {
+fn other(node: &Node, tag: Option<&str>, hostname: &str, is_gone: bool) -> OtherNode {
     let has_tag = tag.is_some_and(|tag| node.tags.iter().any(|one| one == tag));
     let mut routes = node.approved.clone();
     if has_tag {
@@ -375,9 +408,16 @@ fn other(node: &Node, tag: Option<&str>, hostname: &str) -> OtherNode {
     OtherNode {
         id: node.id,
         name: node.given_name.clone(),
-        is_former_self: has_tag && !node.is_online && node.name == hostname,
+        is_namesake: has_tag && !node.is_online && node.name.eq_ignore_ascii_case(hostname),
+        is_gone: has_tag && is_gone,
         routes,
     }
+}
+
+/// Whether a member will not come back by itself, as far as can be told: see [`GONE`] and [`WATCHED`].
+fn is_gone(node: &Node, watched: Duration, now: Timestamp) -> bool {
+    let is_long_ago = |seen| now.duration_since(seen) >= GONE;
+    !node.is_online && watched >= WATCHED && node.last_seen.is_none_or(is_long_ago)
 }
 
 fn api_key(secrets: &Secrets) -> Option<Secret> {
@@ -398,10 +438,16 @@ fn shares_address(node: &Node, status: &Status) -> bool {
 
 /// When a key that is made now expires, by the clock that is looked at then: the server's.
 fn expiration(now: Timestamp, clock: Option<Clock>) -> Timestamp {
-    let ahead = clock.map(|clock| clock.server.duration_since(clock.local));
-    let life = KEY_LIFE.saturating_add(ahead.unwrap_or_default());
+    let now = by_server(now, clock);
     // No clock that is about right comes near the end of time.
-    now.checked_add(life).unwrap_or(Timestamp::MAX)
+    now.checked_add(KEY_LIFE).unwrap_or(Timestamp::MAX)
+}
+
+/// What time it is at the server.
+fn by_server(now: Timestamp, clock: Option<Clock>) -> Timestamp {
+    let ahead = clock.map(|clock| clock.server.duration_since(clock.local));
+    let then = now.checked_add(ahead.unwrap_or_default());
+    then.unwrap_or(Timestamp::MAX)
 }
 
 /// How long to wait between two questions, give or take a tenth: nodes that start together must not
@@ -449,9 +495,70 @@ mod tests {
             "approvedRoutes": ["192.168.7.0/24"],
         });
         let node: Node = serde_json::from_value(node).unwrap();
-        let found = other(&node, Some("tag:k8s-node"), "n1");
+        let found = other(&node, Some("tag:k8s-node"), "n1", false);
         let counted: Vec<IpNet> = counted.iter().map(|net| net.parse().unwrap()).collect();
         assert_eq!(found.routes, counted);
+    }
+
+    fn server() -> Server {
+        let settings = Settings {
+            url: "http://127.0.0.1:1".to_owned(),
+            api_key: None,
+            ca_file: None,
+            timeout: LIMIT,
+            proxies: Proxies::none(),
+        };
+        let client = Client::new(&settings).unwrap();
+        Server::asked_by(client, None, &Config::default())
+    }
+
+    fn nodes(list: &[(u64, bool)]) -> Vec<Node> {
+        let node = |(id, is_online): &(u64, bool)| json!({ "id": id, "online": is_online });
+        let nodes = list.iter().map(node);
+        nodes
+            .map(|node| serde_json::from_value(node).unwrap())
+            .collect()
+    }
+
+    /// How it is at ten o'clock, for one who was there last at this time and was watched since.
+    fn is_gone_at_ten(seen: Option<&str>, is_online: bool, watched: Duration) -> bool {
+        let at = |time: &str| format!("2026-11-16T{time}:00Z");
+        let node = json!({ "id": 9, "online": is_online, "lastSeen": seen.map(at) });
+        let node: Node = serde_json::from_value(node).unwrap();
+        is_gone(&node, watched, at("10:00").parse().unwrap())
+    }
+
+    #[test]
+    fn who_is_offline_for_longer_than_a_restart_takes_is_gone() {
+        assert!(is_gone_at_ten(Some("09:50"), false, WATCHED));
+        assert!(is_gone_at_ten(None, false, WATCHED));
+        assert!(!is_gone_at_ten(Some("09:51"), false, WATCHED));
+        assert!(!is_gone_at_ten(Some("03:00"), true, WATCHED));
+        // The server may have been started a moment ago.
+        assert!(!is_gone_at_ten(Some("03:00"), false, WATCHED / 2));
+    }
+
+    #[test]
+    fn who_was_online_in_between_is_watched_from_the_beginning() {
+        let (mut server, start) = (server(), Instant::now());
+        let mut watched = |seconds, list: &[(u64, bool)]| {
+            let now = start + Duration::from_secs(seconds);
+            server.note_offline(&nodes(list), now);
+            let of = |id| server.offline.get(&id).map(|[first, last]| *last - *first);
+            [1, 2].map(|id| of(id).map(|time| time.as_secs()))
+        };
+        assert_eq!(watched(0, &[(1, false), (2, true)]), [Some(0), None]);
+        assert_eq!(watched(60, &[(1, false), (2, false)]), [Some(60), Some(0)]);
+        assert_eq!(watched(90, &[(1, true), (2, false)]), [None, Some(30)]);
+        assert_eq!(watched(95, &[(1, false)]), [Some(0), None]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_was_away_is_watched_from_the_beginning() {
+        let mut server = server();
+        server.note_offline(&nodes(&[(1, false)]), Instant::now());
+        server.look(false).await;
+        assert!(server.problem().is_some() && server.offline.is_empty());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::memory::{HostPrefs, Kept};
 use super::outside::Outside;
 use super::patience::Patience;
 use super::plan::{self, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan};
+use super::remotes::overlap;
 use super::server::{NoServer, Server, doubled};
 use super::unheard::Unheard;
 use super::{View, Way, hostname, member};
@@ -28,6 +29,7 @@ use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::config::{Config, Secrets};
 use crate::keeper::Reports;
+use crate::kubernetes::Answer;
 use crate::metrics::ByRepair;
 use crate::settings::Settings;
 
@@ -240,10 +242,21 @@ impl Session {
             server.look(self.is_settled).await;
         }
         let wanted = self.wanted(situation);
-        let seen = self.seen(&status, &prefs, &wanted, settings);
+        let mut seen = self.seen(&status, &prefs, &wanted, settings);
         self.note_standing(&seen);
         self.remember(&wanted, &prefs, seen.login).await?;
         let mut steps = plan(&wanted, &seen);
+        let is_held = self.refused.is_held(Instant::now());
+        // Whoever is deleted has to be gone now, not only when the list was read.
+        if !is_held
+            && steps.iter().any(Step::is_deletion)
+            && let Some(server) = &mut self.server
+        {
+            server.forget();
+            server.look(false).await;
+            seen = self.seen(&status, &prefs, &wanted, settings);
+            steps = plan(&wanted, &seen);
+        }
         if seen.login == Login::Running && !steps.iter().any(Step::is_login) {
             self.logins.end();
         }
@@ -264,7 +277,7 @@ impl Session {
             });
         }
         // What the server refused a moment ago it is not asked at every sign.
-        if self.refused.is_held(Instant::now()) {
+        if is_held {
             steps.retain(|step| !step.is_servers());
         } else if !steps.iter().any(Step::is_servers) {
             self.refused.end();
@@ -387,6 +400,7 @@ impl Session {
         Wanted {
             own,
             former: former.filter(is_former).copied().collect(),
+            assigned: assigned(settings, &routes),
             routes,
         }
     }
@@ -461,8 +475,12 @@ impl Session {
                 }
                 "approve"
             }
-            Step::Forget { node } => {
-                tracing::info!(node, "deleting what this node was before it was made anew");
+            Step::Forget { node, name } => {
+                tracing::info!(
+                    node,
+                    name,
+                    "deleting who is gone and has this node's networks"
+                );
                 if let Some(server) = &mut self.server {
                     server.delete(*node).await?;
                 }
@@ -505,6 +523,20 @@ async fn current(config: &Config) -> Option<Secrets> {
 /// is one again before the server has heard of it.
 fn is_too_soon(step: &Step, since_login: Option<Duration>) -> bool {
     *step == Step::Join(Why::Forgotten) && since_login.is_some_and(|since| since < LISTED)
+}
+
+/// Networks that Kubernetes gave to this node, and that no other Node has.
+fn assigned(settings: &Settings, routes: &[IpNet]) -> Vec<IpNet> {
+    let given = settings.kubernetes.of(&settings.node);
+    let (Answer::Networks(given), Some(others)) = (given, tell::owned(settings)) else {
+        return Vec::new();
+    };
+    let is_anothers = |net: &IpNet| {
+        let mut theirs = others.assigned.iter().chain(&others.said);
+        theirs.any(|theirs| overlap(theirs, net))
+    };
+    let is_ours = |net: &&IpNet| routes.contains(net) && !is_anothers(net);
+    given.iter().filter(is_ours).copied().collect()
 }
 
 /// This node's name in the mesh.

@@ -184,10 +184,21 @@ pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
     if found.is_empty() {
         return Verdict::holds("no other node has this node's networks");
     }
+    let mut others: Vec<(u64, &str)> = conflicts.iter().map(|it| (it.id, &*it.node)).collect();
+    others.sort_unstable();
+    others.dedup();
+    let delete = |(id, node): &(u64, &str)| match id {
+        0 => format!("\"headscale nodes delete\" ({node})"),
+        id => format!("\"headscale nodes delete --identifier {id}\" ({node})"),
+    };
+    let delete = match others.as_slice() {
+        [] => "\"headscale nodes delete\"".to_owned(),
+        others => first_of(others.iter().map(delete), ", "),
+    };
     Verdict::fails(format!(
         "{found}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); who is \
              no node gets no approval for them (headscale nodes approve-routes), and a node that is gone for \
-             good is deleted by \"headscale nodes delete\""
+             good is deleted by {delete}"
     ))
 }
 

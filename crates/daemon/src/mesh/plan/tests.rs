@@ -13,7 +13,7 @@ fn wanted() -> Wanted {
             hostname: "n1".to_owned(),
         }),
         routes: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
-        former: Vec::new(),
+        ..Wanted::default()
     }
 }
 
@@ -34,7 +34,8 @@ fn listed(own: Option<OwnNode>, others: &[(&str, &[&str])]) -> ServerView {
             .map(|(name, routes)| OtherNode {
                 id: 8,
                 name: (*name).to_owned(),
-                is_former_self: false,
+                is_namesake: false,
+                is_gone: false,
                 routes: nets(routes),
             })
             .collect(),
@@ -174,27 +175,92 @@ fn a_network_that_another_node_has_is_not_advertised() {
     );
 }
 
+/// A new node, and another that has a network of it.
+fn new_beside(other: OtherNode) -> Seen {
+    let mut new = unserved(&[], &[]);
+    new.server = ServerView::Listed {
+        own: Some(own(&[])),
+        others: vec![other],
+    };
+    new
+}
+
+/// One that has been gone for long.
+fn gone(name: &str) -> OtherNode {
+    OtherNode {
+        id: 3,
+        name: name.to_owned(),
+        is_namesake: name == "n1",
+        is_gone: true,
+        routes: nets(&["10.244.1.0/24"]),
+    }
+}
+
+fn deleted(wanted: &Wanted, seen: &Seen) -> Vec<Step> {
+    let steps = plan(wanted, seen).into_iter();
+    steps.filter(Step::is_deletion).collect()
+}
+
+fn forget(name: &str) -> Step {
+    Step::Forget {
+        node: 3,
+        name: name.to_owned(),
+    }
+}
+
 #[test]
 fn what_this_node_was_before_is_deleted_and_in_nobodys_way() {
-    let mut new = seen();
-    let former = OtherNode {
-        id: 3,
-        name: "n1".to_owned(),
-        is_former_self: true,
-        routes: nets(&["10.244.1.0/24"]),
-    };
-    new.server = ServerView::Listed {
-        own: Some(own(&["10.244.1.0/24", "fd00:244:0:1::/64"])),
-        others: vec![former],
-    };
+    let mut new = new_beside(gone("n1"));
     assert_eq!(conflicts(&wanted(), &new), []);
-    assert_eq!(plan(&wanted(), &new), [Step::Forget { node: 3 }]);
+    assert_eq!(allowed(&wanted(), &new), wanted().routes);
+    assert_eq!(deleted(&wanted(), &new), [forget("n1")]);
     // It could be this node itself.
     new.login = Login::Starting;
     if let ServerView::Listed { own, .. } = &mut new.server {
         *own = None;
     }
-    assert_eq!(plan(&wanted(), &new), []);
+    assert_eq!(deleted(&wanted(), &new), []);
+}
+
+#[test]
+fn a_node_of_another_cluster_that_restarts_keeps_its_place_whatever_its_name() {
+    let given = Wanted {
+        assigned: wanted().routes,
+        ..wanted()
+    };
+    for name in ["n1", "n2"] {
+        let other = OtherNode {
+            is_gone: false,
+            ..gone(name)
+        };
+        let beside = new_beside(other);
+        for wanted in [&wanted(), &given] {
+            assert_eq!(deleted(wanted, &beside), []);
+            assert_eq!(conflicts(wanted, &beside).len(), 1);
+            assert_eq!(allowed(wanted, &beside), nets(&["fd00:244:0:1::/64"]));
+        }
+    }
+}
+
+#[test]
+fn a_network_that_the_cluster_has_given_to_this_node_is_not_kept_by_who_is_gone() {
+    let given = Wanted {
+        assigned: nets(&["10.244.1.0/24"]),
+        ..wanted()
+    };
+    let beside = new_beside(gone("n2"));
+    assert_eq!(deleted(&given, &beside), [forget("n2")]);
+    assert_eq!(conflicts(&given, &beside), []);
+    assert_eq!(allowed(&given, &beside), wanted().routes);
+    // Nobody has given it to this node.
+    assert_eq!(deleted(&wanted(), &beside), []);
+    assert_eq!(conflicts(&wanted(), &beside)[0].id, 3);
+    // A larger one is something else than a node's.
+    let larger = OtherNode {
+        routes: nets(&["10.244.0.0/16"]),
+        ..gone("n2")
+    };
+    assert_eq!(deleted(&given, &new_beside(larger)), []);
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn trust(settings: &Settings, tag: &str, host: &link::Host) -> Trust {
 }
 
 /// What other nodes have by the word of Kubernetes, where that is what counts.
-fn owned(settings: &Settings) -> Option<Owned> {
+pub(super) fn owned(settings: &Settings) -> Option<Owned> {
     let is_strict = settings.config.kubernetes.strict_peers;
     let owned = is_strict.then(|| settings.kubernetes.others(&settings.node));
     owned.flatten()
@@ -337,9 +337,9 @@ mod tests {
     fn a_network_is_over_when_nobody_has_it_who_can_be_asked() {
         let nets = |text: &str| vec![text.parse::<IpNet>().unwrap()];
         let wanted = Wanted {
-            own: None,
             routes: nets("10.244.1.0/24"),
             former: nets("10.244.9.7/32"),
+            ..Wanted::default()
         };
         let mut seen = Seen {
             login: Login::Running,

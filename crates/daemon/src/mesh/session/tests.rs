@@ -8,6 +8,7 @@ use self::fake::Fake;
 use super::*;
 use crate::conditions::Conditions;
 use crate::files::write_atomic;
+use crate::kubernetes::{Known, NodeFacts};
 use crate::metrics::Metrics;
 use crate::podcidr::{NodeNetworks, Source};
 
@@ -280,4 +281,58 @@ async fn a_server_that_is_too_busy_is_not_asked_again_at_every_sign() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(told(&session, Condition::NetworksServed).0);
+}
+
+/// A member that is offline, was there last so long ago, and has this node's network.
+fn offline(name: &str, minutes: i64) -> Value {
+    let seen = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes);
+    json!({
+        "id": "2", "nodeKey": "nodekey:cd", "name": name, "givenName": name, "online": false,
+        "lastSeen": seen.to_string(), "tags": ["tag:k8s-node"], "ipAddresses": ["100.64.0.2"],
+        "availableRoutes": [OURS], "approvedRoutes": [OURS],
+    })
+}
+
+/// Whether a new node takes the place of another, once it has looked for long enough.
+async fn replaces(other: Value, is_given: bool, meanwhile: impl FnOnce(&Fake)) -> bool {
+    let fake = Fake::start(&[]).await;
+    fake.world().others.push(other);
+    let mut settings = settings(fake.config(), &[OURS]);
+    if is_given {
+        let facts = NodeFacts {
+            assigned: nets(&[OURS]),
+            said: Vec::new(),
+        };
+        settings.kubernetes = Arc::new(Known {
+            is_asked: true,
+            nodes: Some([("n1".to_owned(), facts)].into()),
+        });
+    }
+    let mut session = session(&fake, Way::Ours, &settings, &[]);
+    pass(&mut session, &settings, &[]).await.unwrap();
+    let why = told(&session, Condition::NetworksUnique);
+    assert!(!why.0 && why.1.contains("delete --identifier 2"), "{why:?}");
+    assert_eq!(fake.world().approved, [""; 0]);
+
+    let server = session.server.as_mut().unwrap();
+    server.watch_for(Duration::from_mins(2));
+    // Another look is due only if somebody is to be deleted.
+    meanwhile(&fake);
+    pass(&mut session, &settings, &[]).await.unwrap();
+    let is_deleted = fake.world().count("DELETE /api/v1/node/2") == 1;
+    let approved = fake.world().approved.clone();
+    assert_eq!(approved == [OURS], is_deleted, "{approved:?}");
+    is_deleted
+}
+
+#[tokio::test]
+async fn only_who_is_gone_is_replaced_by_a_node_that_has_its_name_or_was_given_its_network() {
+    let is_back = |fake: &Fake| fake.world().others[0]["online"] = json!(true);
+    assert!(replaces(offline("n1", 11), false, |_| ()).await);
+    assert!(!replaces(offline("n1", 9), false, |_| ()).await);
+    assert!(!replaces(offline("n1", 11), false, is_back).await);
+    assert!(replaces(offline("n7", 11), true, |_| ()).await);
+    assert!(!replaces(offline("n7", 9), true, |_| ()).await);
+    assert!(!replaces(offline("n7", 11), true, is_back).await);
+    assert!(!replaces(offline("n7", 11), false, |_| ()).await);
 }

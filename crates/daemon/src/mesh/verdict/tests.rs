@@ -9,9 +9,8 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
 
 fn wanted() -> Wanted {
     Wanted {
-        own: None,
         routes: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
-        former: Vec::new(),
+        ..Wanted::default()
     }
 }
 
@@ -155,8 +154,11 @@ fn another_nodes_network_is_named() {
         ours: nets(&["10.244.1.0/24"])[0],
         theirs: nets(&["10.244.1.0/24"])[0],
         node: "n2".to_owned(),
+        id: 8,
     };
     let told = unique(std::slice::from_ref(&conflict), &[]);
+    let remedy = "is deleted by \"headscale nodes delete --identifier 8\" (n2)";
+    assert!(told.message.ends_with(remedy), "{told:?}");
     assert!(
         !told.holds
             && told
