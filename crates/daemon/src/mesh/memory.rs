@@ -31,6 +31,8 @@ pub struct Memory {
     pub id: Option<u64>,
     /// Networks that we may have added to what is advertised and approved.
     pub routes: Vec<IpNet>,
+    /// Those of this node's networks that have led here: whoever claims one of them came later.
+    pub served: Vec<IpNet>,
     /// How packets got into the mesh, as it was known last. Until it is known again it stays: a
     /// daemon that starts must not cost a packet.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -18,6 +18,8 @@ pub struct Wanted {
     pub former: Vec<IpNet>,
     /// Those of `routes` that the cluster gave to this node, and to no other that it knows of.
     pub assigned: Vec<IpNet>,
+    /// Those that have led here before.
+    pub served: Vec<IpNet>,
 }
 
 /// What our own tailscaled is to have.
@@ -280,14 +282,17 @@ fn is_left(wanted: &Wanted, other: &OtherNode) -> bool {
 }
 
 /// The networks that may be advertised: one that somebody else has is not, unless it leads here
-/// already. Two nodes with one network make the server send all packets to one of them. One that is advertised, or was approved before another login, stays though somebody has a
+/// already, or did so first. Two nodes with one network make the server send all packets to one of
+/// them. One that is advertised, or was approved before another login, stays though somebody has a
 /// larger one: to withdraw it would cost this node's pods their network, and help nobody.
 pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     let conflicts = conflicts(wanted, seen);
     let is_free = |route: &&IpNet| {
         let is_known = seen.prefs.advertised.contains(route) || is_approved(seen, route);
         let mut against = conflicts.iter().filter(|one| one.ours == **route);
-        serves(seen, route) || against.all(|one| is_known && one.is_by_a_larger_one())
+        serves(seen, route)
+            || was_first(wanted, seen, route)
+            || against.all(|one| is_known && one.is_by_a_larger_one())
     };
     wanted.routes.iter().filter(is_free).copied().collect()
 }
@@ -295,6 +300,14 @@ pub fn allowed(wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
 /// A list of networks, advertised or approved, with those of ours that it is to have. Others stay.
 pub fn beside(present: &[IpNet], wanted: &Wanted, seen: &Seen) -> Vec<IpNet> {
     merged(present, wanted, &allowed(wanted, seen))
+}
+
+/// Whether this node had a network before anybody who claims it now: it has led here, and has been
+/// advertised and approved ever since. It may not lead here for a moment, as while tailscaled starts;
+/// who withdraws it then leaves it to whoever claims it, for good.
+fn was_first(wanted: &Wanted, seen: &Seen, route: &IpNet) -> bool {
+    let is_held = seen.server == ServerView::Unknown || is_approved(seen, route);
+    is_held && wanted.served.contains(route) && seen.prefs.advertised.contains(route)
 }
 
 /// Whether somebody approved this network for this node.

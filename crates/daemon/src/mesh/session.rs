@@ -401,6 +401,7 @@ impl Session {
             own,
             former: former.filter(is_former).copied().collect(),
             assigned: assigned(settings, &routes),
+            served: self.kept.memory().served.clone(),
             routes,
         }
     }

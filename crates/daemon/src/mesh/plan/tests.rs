@@ -332,6 +332,47 @@ fn who_advertises_already_stays_when_another_has_a_larger_network() {
 }
 
 #[test]
+fn who_was_first_stays_though_nothing_leads_here_for_a_moment() {
+    let all = ["10.244.1.0/24", "fd00:244:0:1::/64"];
+    let first = Wanted {
+        served: nets(&all),
+        ..wanted()
+    };
+    for theirs in ["10.244.1.0/24", "10.244.1.128/25"] {
+        let mut seen = unserved(&all, &[("thief", &[theirs])]);
+        for login in [Login::Running, Login::Starting] {
+            seen.login = login;
+            assert_eq!(plan(&first, &seen), []);
+            assert_eq!(conflicts(&first, &seen)[0].node, "thief");
+        }
+    }
+    // Without a key for the server it is tailscaled that says who has it.
+    let mut alone = unserved(&all, &[]);
+    let ServerView::Listed { others, .. } = listed(None, &[("thief", &all[..1])]) else {
+        unreachable!()
+    };
+    (alone.peers, alone.server) = (others, ServerView::Unknown);
+    assert_eq!(plan(&first, &alone), []);
+    assert_eq!(plan(&wanted(), &alone).len(), 1, "it never led here");
+
+    // Whoever was taken out of the list, or told otherwise, comes anew.
+    let newcomers = [
+        unserved(&all[1..], &[("n2", &all[..1])]),
+        Seen {
+            server: listed(Some(own(&all[1..])), &[("n2", &all[..1])]),
+            ..unserved(&all, &[])
+        },
+        Seen {
+            server: listed(None, &[("n2", &all[..1])]),
+            ..unserved(&all, &[])
+        },
+    ];
+    for seen in newcomers {
+        assert_eq!(allowed(&first, &seen), nets(&all[1..]), "{seen:?}");
+    }
+}
+
+#[test]
 fn a_newcomer_does_not_take_a_part_of_what_another_has() {
     let new = unserved(&["fd00:244:0:1::/64"], &[("n2", &["10.244.0.0/20"])]);
     assert_eq!(allowed(&wanted(), &new), nets(&["fd00:244:0:1::/64"]));

@@ -113,6 +113,9 @@ impl Session {
                 let outside = wanted.routes.iter().filter(|route| !local.contains(route));
                 memory.outside = outside.copied().collect();
                 memory.forget_routes(&wanted.routes, |it| is_over(it, wanted, seen, can_ask));
+                let is_had =
+                    |route: &&IpNet| memory.served.contains(route) || plan::serves(seen, route);
+                memory.served = wanted.routes.iter().filter(is_had).copied().collect();
             }
             if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
                 memory.link = Some(link);

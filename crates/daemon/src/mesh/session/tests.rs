@@ -336,3 +336,28 @@ async fn only_who_is_gone_is_replaced_by_a_node_that_has_its_name_or_was_given_i
     assert!(!replaces(offline("n7", 11), true, is_back).await);
     assert!(!replaces(offline("n7", 11), false, |_| ()).await);
 }
+
+#[tokio::test]
+async fn who_served_first_is_known_after_a_restart() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    pass(&mut session, &settings, &[]).await.unwrap();
+    assert_eq!(Kept::load(fake.files.path()).memory().served, nets(&[OURS]));
+
+    // A thief comes while tailscaled starts, and gets the packets.
+    let mut thief = offline("thief", 0);
+    thief["online"] = json!(true);
+    thief["subnetRoutes"] = json!([OURS]);
+    fake.world().others.push(thief);
+    fake.world().state = "Starting";
+    session.server.as_mut().unwrap().forget();
+    pass(&mut session, &settings, &[]).await.unwrap();
+    assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
+    assert_eq!(fake.world().approved, [OURS]);
+    let (is_unique, why) = told(&session, Condition::NetworksUnique);
+    assert!(
+        !is_unique && why.contains("thief has 10.244.1.0/24, too"),
+        "{why}"
+    );
+}
