@@ -134,7 +134,7 @@ impl Client {
             }
             Answer { body, .. } => {
                 serde_json::from_slice(&body).map_err(|error| Problem::Malformed {
-                    detail: unreadable(&error, &body),
+                    detail: unreadable(&error, &self.without_key(&body)),
                 })
             }
         };
@@ -221,12 +221,20 @@ impl Client {
 
     /// Takes our key out of what is shown of an answer: some proxies repeat what they were asked.
     fn hide_key(&self, answer: &mut Answer) {
-        let Some(key) = &self.api_key else { return };
-        let hide = |text: &str| text.replace(key.expose(), "<redacted>");
+        // What succeeds is long, and shown only if it can't be read.
         if !(200..300).contains(&answer.status) {
-            answer.body = hide(&String::from_utf8_lossy(&answer.body)).into();
+            answer.body = self.without_key(&answer.body).into();
         }
-        answer.location = answer.location.as_deref().map(hide);
+        let location = answer.location.take();
+        answer.location = location.map(|text| self.without_key(text.as_bytes()));
+    }
+
+    fn without_key(&self, text: &[u8]) -> String {
+        let text = String::from_utf8_lossy(text);
+        match &self.api_key {
+            Some(key) => text.replace(key.expose(), "<redacted>"),
+            None => text.into_owned(),
+        }
     }
 }
 
@@ -240,8 +248,7 @@ impl fmt::Debug for Client {
 }
 
 /// Why an answer can't be read, without its values: a key could be among them.
-fn unreadable(error: &serde_json::Error, body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
+fn unreadable(error: &serde_json::Error, text: &str) -> String {
     if text.trim_start().starts_with('{') {
         let (line, column) = (error.line(), error.column());
         let what = if error.is_data() {
@@ -251,7 +258,7 @@ fn unreadable(error: &serde_json::Error, body: &[u8]) -> String {
         };
         return format!("{what}, line {line} column {column}");
     }
-    one_line(&readable(&text))
+    one_line(&readable(text))
 }
 
 fn authorization(key: &Secret) -> Result<HeaderValue, SetupError> {

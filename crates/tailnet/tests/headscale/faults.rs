@@ -86,9 +86,13 @@ async fn a_redirect_is_named_and_not_followed() {
     assert_eq!(other.connections(), 0);
 }
 
+#[rstest]
+#[case("400 Bad Request")]
+// As of a page to log in at, which answers whatever it is asked.
+#[case("200 OK")]
 #[tokio::test]
-async fn what_a_proxy_repeats_does_not_show_the_key() {
-    let fake = Fake::start(|request| answer("400 Bad Request", "", request)).await;
+async fn what_a_proxy_repeats_does_not_show_the_key(#[case] status: &'static str) {
+    let fake = Fake::start(move |request| answer(status, "", request)).await;
     let error = fake.client().users().await.unwrap_err();
     let shown = format!("{error} {error:?} {:?}", fake.settings());
     assert!(shown.contains("Bearer") && !shown.contains(KEY), "{shown}");
