@@ -1,7 +1,8 @@
 //! One question and its answer over HTTP, within a deadline and a size.
 
-use std::path::Path;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -12,6 +13,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
+use rustls::ClientConfig;
+use tokio::task::spawn_blocking;
 
 use super::clock::Clock;
 use super::connect::Connector;
@@ -34,10 +37,15 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
+type Http = legacy::Client<HttpsConnector<Connector>, Full<Bytes>>;
+
 /// The way to a server. A connection is kept for the next call.
-#[derive(Debug)]
 pub(super) struct Transport {
-    http: legacy::Client<HttpsConnector<Connector>, Full<Bytes>>,
+    http: Mutex<Http>,
+    connector: Connector,
+    ca_file: Option<PathBuf>,
+    /// Whether TLS failed at last: who is to be trusted may be another by the next call.
+    is_in_doubt: AtomicBool,
     timeout: Duration,
     clock: Mutex<Option<Clock>>,
 }
@@ -50,44 +58,62 @@ impl Transport {
         timeout: Duration,
     ) -> Result<Self, SetupError> {
         let connector = Connector::to(server, proxies, timeout)?;
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(trust::config(ca_file)?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(1)
-            .build(connector);
+        let http = http(connector.clone(), trust::config(ca_file)?);
         Ok(Self {
-            http,
+            http: Mutex::new(http),
+            connector,
+            ca_file: ca_file.map(Path::to_owned),
+            is_in_doubt: AtomicBool::new(false),
             timeout,
             clock: Mutex::new(None),
         })
     }
 
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Problem> {
+        if self.is_in_doubt.swap(false, Ordering::Relaxed) {
+            self.trust_anew().await;
+        }
         let exchange = tokio::time::timeout(self.timeout, self.exchange(request));
-        exchange.await.unwrap_or_else(|_| {
+        let outcome = exchange.await.unwrap_or_else(|_| {
             Err(Problem::Unreachable {
                 why: Unreachable::Timeout(self.timeout),
                 detail: String::new(),
             })
-        })
+        });
+        if matches!(outcome, Err(Problem::Tls { .. })) {
+            self.is_in_doubt.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// Reads again who is trusted: certificates are replaced while we run. Without them, it stays as it
+    /// was.
+    async fn trust_anew(&self) {
+        let ca_file = self.ca_file.clone();
+        let read = spawn_blocking(move || trust::config(ca_file.as_deref()));
+        match read.await {
+            Ok(Ok(tls)) => *locked(&self.http) = http(self.connector.clone(), tls),
+            Ok(Err(error)) => {
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, source, "who is trusted stays as it was");
+            }
+            // The runtime ends, and this with it.
+            Err(_) => {}
+        }
     }
 
     /// The server's clock, by its last answer.
     pub(super) fn clock(&self) -> Option<Clock> {
-        *self.lock()
+        *locked(&self.clock)
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Problem> {
-        let response = self.http.request(request).await;
+        let http = locked(&self.http).clone();
+        let response = http.request(request).await;
         let response = response.map_err(|error| fault::problem(&error, self.timeout))?;
         let (head, body) = response.into_parts();
         if let Some(clock) = Clock::read(&head.headers, Timestamp::now()) {
-            *self.lock() = Some(clock);
+            *locked(&self.clock) = Some(clock);
         }
         let location = head.headers.get(LOCATION);
         let location = location.and_then(|text| text.to_str().ok());
@@ -102,11 +128,22 @@ impl Transport {
             body: body.to_bytes(),
         })
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Clock>> {
-        // Whoever panicked left it whole.
-        self.clock
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
+fn http(connector: Connector, tls: ClientConfig) -> Http {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(1)
+        .build(connector)
+}
+
+/// Whoever panicked left it whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
 //! Certificates that no server of ours would have: of another time, or their own authority.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const GOOD: Own = Own {
     years: (2020, 2090),
 };
 
-/// Answers one connection with a healthy server's words; its certificate is in the file.
+/// Answers each connection with a healthy server's words; its certificate is in the file.
 fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.subject_alt_names = vec![SanType::IpAddress(own.address)];
@@ -53,22 +54,25 @@ fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
         .unwrap();
     let listener = TcpListener::bind((own.listen, 0)).unwrap();
     let address = listener.local_addr().unwrap();
+    let config = Arc::new(config);
     thread::spawn(move || {
-        let (mut tcp, _) = listener.accept().unwrap();
-        let mut tls = ServerConnection::new(Arc::new(config)).unwrap();
-        let mut stream = Stream::new(&mut tls, &mut tcp);
-        let body = r#"{"status":"pass"}"#;
-        let length = body.len();
-        // A client that does not trust us is gone by now.
-        if stream.read(&mut [0; 4096]).is_ok() {
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
-            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        for tcp in listener.incoming() {
+            let mut tcp = tcp.unwrap();
+            let mut tls = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = Stream::new(&mut tls, &mut tcp);
+            let body = r#"{"status":"pass"}"#;
+            let length = body.len();
+            // A client that does not trust us is gone by now.
+            if stream.read(&mut [0; 4096]).is_ok() {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                let _ = stream.write_all(format!("{head}{body}").as_bytes());
+            }
         }
     });
     (address, file)
 }
 
-async fn outcome(address: SocketAddr, ca_file: &NamedTempFile) -> Result<(), TlsFault> {
+fn client(address: SocketAddr, ca_file: &NamedTempFile) -> Client {
     let settings = Settings {
         url: format!("https://{address}"),
         api_key: None,
@@ -76,7 +80,15 @@ async fn outcome(address: SocketAddr, ca_file: &NamedTempFile) -> Result<(), Tls
         timeout: Duration::from_secs(10),
         proxies: Proxies::none(),
     };
-    match Client::new(&settings).unwrap().health().await {
+    Client::new(&settings).unwrap()
+}
+
+async fn outcome(address: SocketAddr, ca_file: &NamedTempFile) -> Result<(), TlsFault> {
+    health(&client(address, ca_file)).await
+}
+
+async fn health(client: &Client) -> Result<(), TlsFault> {
+    match client.health().await {
         Ok(()) => Ok(()),
         Err(error) => match error.problem() {
             Problem::Tls { why, .. } => Err(*why),
@@ -103,6 +115,22 @@ async fn another_authority_of_the_same_kind_is_not_trusted() {
         let (address, _) = serve(&Own { is_ca, ..GOOD });
         assert_eq!(outcome(address, &other).await, Err(fault));
     }
+}
+
+#[tokio::test]
+async fn a_file_of_authorities_that_was_replaced_is_read_again() {
+    let (address, new) = serve(&GOOD);
+    let (_, old) = serve(&GOOD);
+    let client = client(address, &old);
+    assert_eq!(health(&client).await, Err(TlsFault::Authority));
+    // As long as it has no other, or nothing of use, nothing changes.
+    assert_eq!(health(&client).await, Err(TlsFault::Authority));
+    old.as_file().set_len(0).unwrap();
+    assert_eq!(health(&client).await, Err(TlsFault::Authority));
+    fs::copy(new.path(), old.path()).unwrap();
+    assert_eq!(health(&client).await, Ok(()));
+    // Whoever got in by it stays in.
+    assert_eq!(health(&client.clone()).await, Ok(()));
 }
 
 #[tokio::test]
