@@ -95,8 +95,12 @@ impl Ends {
         settings: &Settings,
         outside: &BTreeSet<IpNet>,
     ) -> Result<bool, String> {
+        let are_known = settings.networks.is_some();
         let mut wanted = wanted(settings, outside);
         let ensured = spawn_blocking(move || {
+            if !may_change(are_known, namespace::is_made()) {
+                return Ok(namespace::Ensured::default());
+            }
             wanted.resolver = resolver::find(Path::new("/"));
             namespace::ensure(&wanted)
         });
@@ -131,6 +135,13 @@ impl Ends {
     }
 }
 
+/// Whether that network may be changed. As long as it is not known what this node's networks are, one
+/// that is made knows better: without them, new flows of pods would be hidden behind an address that
+/// they keep for life.
+fn may_change(are_networks_known: bool, is_made: bool) -> bool {
+    are_networks_known || !is_made
+}
+
 /// What that network has to know.
 fn wanted(settings: &Settings, outside: &BTreeSet<IpNet>) -> namespace::Wanted {
     let tailscale = &settings.config.tailscale;
@@ -156,6 +167,14 @@ mod tests {
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn while_the_nodes_networks_are_unknown_what_is_made_stays_as_it_is() {
+        assert!(!may_change(false, true));
+        // tailscaled needs one to start in.
+        assert!(may_change(false, false));
+        assert!(may_change(true, true));
     }
 
     #[test]

@@ -139,6 +139,14 @@ pub(super) fn is_there() -> bool {
         || has_table().unwrap_or_default()
 }
 
+/// Whether all of it was made; blocks. Parts of it may be gone since.
+pub(super) fn is_made() -> bool {
+    Path::new(PATH).exists()
+        && has_link().unwrap_or_default()
+        && has_table().unwrap_or_default()
+        && has_rules().unwrap_or_default()
+}
+
 /// Makes the network what it should be; blocks.
 pub(super) fn ensure(wanted: &Wanted) -> Result<Ensured, NamespaceError> {
     if !script::is_plain(&wanted.interface) || wanted.interface == PEER {

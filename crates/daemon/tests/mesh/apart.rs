@@ -155,6 +155,9 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     // Nobody else is on the host to answer for the mesh's names.
     dns::check(&cluster, &pods[0]);
 
+    it_stays_while_the_nodes_networks_are_unknown(&mut cluster.members[0], &told("own"));
+    talk::await_all_to_all(&pods);
+
     // What others take away comes back: of the pair, both ends and all that was on them.
     let node = &cluster.members[0];
     node.sh("ip link delete hcmesh0; nft delete table inet headcni-mesh")
@@ -183,6 +186,29 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     let traces = traces(node);
     assert!(traces.contains("5270:"), "{traces}");
     assert!(traces.contains("ts-input -i tailscale0"), "{traces}");
+}
+
+/// A daemon that does not know its node's networks yet makes nothing of what an earlier one made for them.
+fn it_stays_while_the_nodes_networks_are_unknown(node: &mut Member, config: &str) {
+    let look = "nft list table inet headcni-mesh
+        ip netns exec headcni-mesh sh -c '
+            nft list table inet headcni-mesh | sed \"s/counter.*drop/drop/\"
+            ip route; ip -6 route; ip rule; ip -6 rule' | sort";
+    let whole = node.sh(look).unwrap();
+    assert!(whole.contains("ip saddr 10.244.1.0/24"), "{whole}");
+    node.kill_daemon().unwrap();
+    let unknown = config.lines().filter(|line| !line.contains("podCIDR"));
+    let unknown: Vec<&str> = unknown.collect();
+    let unknown = unknown.join("\n").replace("network:", "network: {}");
+    node.configure(&unknown).unwrap();
+    node.launch().unwrap();
+    // By then it has looked at all of it.
+    node.await_condition("MeshJoined", true, JOINED).unwrap();
+    node.await_condition("PodCIDRKnown", false, JOINED).unwrap();
+    assert_eq!(node.sh(look).unwrap(), whole);
+    node.configure(config).unwrap();
+    node.signal(Signal::HUP);
+    node.await_ready(JOINED).unwrap();
 }
 
 /// Nothing but their comments is left of both tables. The kernel tells of the host's, and of rules.
