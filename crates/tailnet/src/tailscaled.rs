@@ -12,13 +12,14 @@ mod backoff;
 mod difference;
 mod error;
 mod files;
+mod listener;
 mod process;
 mod spawn;
 mod supervisor;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use difference::Difference;
 pub use error::Error;
@@ -38,6 +39,10 @@ const INHERITED: [&str; 11] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
+
+/// Flags that it is known by.
+const STATE_DIR: &str = "--statedir=";
+const SOCKET: &str = "--socket=";
 
 /// How a tailscaled is to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,16 +88,11 @@ impl Tailscaled {
     }
 
     fn arguments(&self) -> Vec<OsString> {
-        let path = |name: &str, path: &PathBuf| {
-            let mut word = OsString::from(name);
-            word.push(path);
-            word
-        };
         vec![
             "--no-logs-no-support".into(),
             format!("--tun={}", self.interface).into(),
-            path("--statedir=", &self.state_dir),
-            path("--socket=", &self.socket),
+            flag_with(STATE_DIR, &self.state_dir),
+            flag_with(SOCKET, &self.socket),
             format!("--port={}", self.port).into(),
         ]
     }
@@ -116,6 +116,12 @@ impl Tailscaled {
         all.extend(extra.map(|(name, value)| (name.into(), value.into())));
         all
     }
+}
+
+fn flag_with(flag: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(flag);
+    word.push(path);
+    word
 }
 
 #[cfg(test)]

@@ -40,7 +40,9 @@ type Tell<'a> = &'a mut (dyn FnMut(String) + Send);
 /// not be done, and is still on record in `state_dir` for another try.
 pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> {
     let kept = Kept::load(state_dir);
-    let has_own = config.tailscale.state_dir.join(STATE_FILE).exists();
+    // Ours may still run with another directory, if the configuration was changed since.
+    let in_use = ours::settings(config, Way::Ours).state_dir_in_use();
+    let has_own = in_use.is_some() || config.tailscale.state_dir.join(STATE_FILE).exists();
     if !has_own && kept.memory().host.is_none() && !namespace::is_there() {
         return Vec::new();
     }
@@ -57,12 +59,20 @@ pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> 
         memory: kept.memory().clone(),
         tell,
     };
+    let former = in_use.filter(|dir| *dir != config.tailscale.state_dir);
     runtime.block_on(async {
         errors.extend(leaving.give_back().await.err());
         if has_own {
             errors.extend(leaving.end_own().await.err());
         }
     });
+    if let Some(dir) = former {
+        let dir = dir.display();
+        tell(format!(
+            "left: the keys in {dir}, which tailscaled ran with and the configuration does not name: \
+             remove them"
+        ));
+    }
     // Nobody is in it any more, unless something went wrong.
     if errors.is_empty() && namespace::is_there() {
         match namespace::remove() {

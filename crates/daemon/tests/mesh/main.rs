@@ -14,6 +14,7 @@ mod faults;
 mod generations;
 mod hosts;
 mod keys;
+mod moved;
 mod outside;
 mod pods;
 mod proxied;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use super::Tailscaled;
 use super::process::{Identity, inode};
+use super::{SOCKET, STATE_DIR, Tailscaled, flag_with};
 
 /// What of a running tailscaled is not as it should be. Only a restart changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,9 @@ impl fmt::Display for Difference {
 }
 
 impl Tailscaled {
-    /// Whether a process is one of this state directory, whatever else it was told.
+    /// Whether a process is the one of these settings: it has our state directory or our socket,
+    /// whatever else it was told, and whatever its program is called. One that is to have another state
+    /// directory is still in the way of a second one: at the socket, and with its interface and rules.
     pub(super) fn owns(&self, identity: Identity) -> bool {
         let Ok(arguments) = identity.arguments() else {
             return false;
@@ -47,20 +50,40 @@ impl Tailscaled {
             let within = path.strip_prefix("/").unwrap_or(path);
             Path::new(&format!("/proc/{}/root", identity.pid)).join(within)
         };
-        let is_same_dir = || {
-            let theirs = inode(&inside(&self.state_dir)).ok();
-            theirs.is_some() && theirs == inode(&self.state_dir).ok()
+        let is_same_dir = |dir: &&Path| {
+            let theirs = inode(&inside(dir)).ok();
+            theirs.is_some() && theirs == inode(dir).ok()
         };
-        self.is_command_line(&arguments) && is_same_dir()
+        self.dirs_named(&arguments).iter().any(is_same_dir)
     }
 
-    fn is_command_line(&self, arguments: &[OsString]) -> bool {
-        let Some((program, rest)) = arguments.split_first() else {
-            return false;
-        };
-        let mut state_dir = OsString::from("--statedir=");
-        state_dir.push(&self.state_dir);
-        Path::new(program).file_name() == self.program.file_name() && rest.contains(&state_dir)
+    /// Which directories of ours a command line names, if it is one of a tailscaled that we start: all of
+    /// it are flags, each with its value. So no tool that is told the same paths is taken for one.
+    fn dirs_named(&self, arguments: &[OsString]) -> Vec<&Path> {
+        let flags = arguments.get(1..).unwrap_or_default();
+        let has = |prefix: &str| flags.iter().any(|word| begins_with(word, prefix));
+        let is_tailscaled = flags.iter().all(|word| begins_with(word, "--"))
+            && ["--tun=", STATE_DIR, SOCKET].into_iter().all(has);
+        if !is_tailscaled {
+            return Vec::new();
+        }
+        let ours = [
+            (STATE_DIR, &self.state_dir, Some(self.state_dir.as_path())),
+            (SOCKET, &self.socket, self.socket.parent()),
+        ];
+        let named = ours
+            .into_iter()
+            .filter(|(flag, path, _)| flags.contains(&flag_with(flag, path)));
+        named.filter_map(|(_, _, dir)| dir).collect()
+    }
+
+    /// The state directory of the one that runs, if one does: after a change of the configuration it may
+    /// be another. It blocks.
+    pub fn state_dir_in_use(&self) -> Option<PathBuf> {
+        let arguments = self.find()?.arguments().ok()?;
+        let mut words = arguments.iter().map(|word| word.as_encoded_bytes());
+        let dir = words.find_map(|word| word.strip_prefix(STATE_DIR.as_bytes()))?;
+        Some(OsStr::from_bytes(dir).into())
     }
 
     /// What of a process of ours is not as it should be. What can't be seen is taken for right.
@@ -94,6 +117,10 @@ impl Tailscaled {
         }
         found
     }
+}
+
+fn begins_with(word: &OsStr, prefix: &str) -> bool {
+    word.as_encoded_bytes().starts_with(prefix.as_bytes())
 }
 
 /// Which variables are not as wanted. The search path is left out: it depends on who started us.
@@ -136,17 +163,29 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_what_has_our_state_directory() {
-        let settings = Tailscaled::new("/new/tailscaled", "/var/lib/x", "/run/x.sock");
-        let is_ours = |line: &[&str]| settings.is_command_line(&words(line));
-        assert!(is_ours(&[
-            "/old/tailscaled",
-            "--port=1",
-            "--statedir=/var/lib/x"
-        ]));
-        assert!(!is_ours(&["/old/tailscaled", "--statedir=/var/lib/y"]));
-        assert!(!is_ours(&["/bin/grep", "--statedir=/var/lib/x"]));
-        assert!(!is_ours(&[]));
+    fn ours_is_what_has_our_state_directory_or_our_socket() {
+        let settings = Tailscaled::new("/new/tailscaled", "/var/lib/x", "/run/x/ts.sock");
+        let dirs = |line: &str| {
+            let line: Vec<&str> = line.split_whitespace().collect();
+            let named = settings.dirs_named(&words(&line)).into_iter();
+            let named = named.map(|dir| dir.display().to_string());
+            named.collect::<Vec<_>>()
+        };
+        let rest = "--tun=y --port=1";
+        let both = format!("/old/other {rest} --statedir=/var/lib/x --socket=/run/x/ts.sock");
+        assert_eq!(dirs(&both), ["/var/lib/x", "/run/x"]);
+        let moved = format!("/old/tailscaled {rest} --statedir=/y --socket=/run/x/ts.sock");
+        assert_eq!(dirs(&moved), ["/run/x"]);
+        let other = format!("/old/tailscaled {rest} --statedir=/y --socket=/run/y/ts.sock");
+        assert_eq!(dirs(&other), [""; 0]);
+        for line in [
+            "",
+            "/bin/grep --statedir=/var/lib/x",
+            "/bin/tailscale --socket=/run/x/ts.sock status",
+            &format!("/bin/strace {both}"),
+        ] {
+            assert_eq!(dirs(line), [""; 0], "{line}");
+        }
     }
 
     #[test]

@@ -29,6 +29,19 @@ pub enum Error {
         /// How long we waited.
         waited: Duration,
     },
+    /// Somebody whom we don't know listens where ours would.
+    #[error(
+        "start a tailscaled: {} listens at {} and was not started by headcni: end it, for two \
+         would destroy each other's rules",
+        who(*.pid),
+        .socket.display()
+    )]
+    Taken {
+        /// The socket.
+        socket: PathBuf,
+        /// The other process, unless it is out of sight.
+        pid: Option<u32>,
+    },
     /// The network namespace can't be entered.
     #[error("enter the network namespace {}", .path.display())]
     Namespace {
@@ -66,6 +79,13 @@ pub enum Error {
         /// How long we waited.
         waited: Duration,
     },
+}
+
+fn who(pid: Option<u32>) -> String {
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
 }
 
 impl Error {

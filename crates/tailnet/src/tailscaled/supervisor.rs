@@ -14,6 +14,7 @@ use super::backoff::Backoff;
 use super::difference::Difference;
 use super::error::Error;
 use super::files::StateDir;
+use super::listener::Listener;
 use super::process::{self, Identity, Process};
 
 /// How often the log is looked at.
@@ -108,7 +109,8 @@ impl Supervisor {
     /// once end up with the same one.
     pub async fn ensure(&mut self) -> Result<Ensured, Error> {
         let settings = Arc::clone(&self.settings);
-        let (identity, ensured) = blocking(move || settings.ensure()).await?;
+        let listener = Listener::at(&settings.socket).await;
+        let (identity, ensured) = blocking(move || settings.ensure(listener)).await?;
         let hold = Process::hold(identity).map_err(Error::process("watch", identity.pid))?;
         let ended = || io::Error::other("it has ended at once: see its log");
         let process = hold.ok_or_else(|| Error::process("watch", identity.pid)(ended()))?;
@@ -167,23 +169,20 @@ impl Supervisor {
     async fn end(&mut self, signals: &[(Signal, Duration)]) -> Result<(), Error> {
         let settings = Arc::clone(&self.settings);
         let found = blocking(move || {
-            // Where there is no directory, nothing runs, and none is to be made.
-            if !settings.state_dir.exists() {
-                return Ok(None);
-            }
-            Ok(Some((settings.state().lock()?, settings.find())))
+            // One may run with another state directory. Where ours is missing, none is to be made.
+            let has_dir = settings.state_dir.exists();
+            let lock = has_dir.then(|| settings.state().lock()).transpose()?;
+            Ok((lock, settings.find()))
         })
         .await?;
         self.process = None;
-        let Some((lock, found)) = found else {
-            return Ok(());
-        };
+        let (lock, found) = found;
         if let Some(identity) = found {
             end(identity, signals).await?;
         }
         self.settings.state().remove_record()?;
         // Nobody starts another one before this.
-        drop::<File>(lock);
+        drop::<Option<File>>(lock);
         Ok(())
     }
 
@@ -213,13 +212,17 @@ impl Tailscaled {
     }
 
     /// Blocks.
-    fn ensure(&self) -> Result<(Identity, Ensured), Error> {
+    fn ensure(&self, listener: Option<Listener>) -> Result<(Identity, Ensured), Error> {
         let state = self.state();
         state.ensure()?;
         let _lock = state.lock()?;
         let variables = self.variables(|name| std::env::var_os(name));
         let (identity, origin) = if let Some(identity) = self.find() {
             (identity, Origin::Adopted)
+        } else if let Some(Listener { pid }) = listener {
+            // A second one would clean up after the first before it notices it.
+            let socket = self.socket.clone();
+            return Err(Error::Taken { socket, pid });
         } else {
             warned(state.trim_log(self.log_limit_bytes));
             let identity = self.spawn(&variables, warned(state.open_log()))?;
@@ -241,9 +244,9 @@ impl Tailscaled {
         Ok((identity, ensured))
     }
 
-    /// The process of this state directory: the one that was written down, or, if somebody died
-    /// before that, the one that is found.
-    fn find(&self) -> Option<Identity> {
+    /// The process of these settings: the one that was written down, or, if somebody died before that
+    /// or the state directory is another one by now, the one that is found.
+    pub(super) fn find(&self) -> Option<Identity> {
         let written = self.state().record();
         let lives = |identity: &Identity| Identity::of(identity.pid) == Some(*identity);
         if let Some(identity) = written.filter(lives)

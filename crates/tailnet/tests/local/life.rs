@@ -76,6 +76,96 @@ async fn it_outlives_its_supervisor_and_is_adopted() {
     assert!(!place.settings.state_dir.exists());
 }
 
+#[tokio::test]
+async fn with_another_state_directory_and_program_there_is_still_one() {
+    let node = Node::new("n1").unwrap();
+    let mut place = Place::new(&node, None);
+    let before = place.settings.clone();
+    let started = running(&mut place.supervisor()).await;
+    answers(&place.api()).await;
+
+    let beside = |name: &str| before.socket.with_file_name(name);
+    std::fs::copy(&before.program, beside("mesh-daemon")).unwrap();
+    place.settings.program = beside("mesh-daemon");
+    place.settings.state_dir = beside("elsewhere");
+    let mut supervisor = place.supervisor();
+    let adopted = running(&mut supervisor).await;
+    assert_eq!(
+        (adopted.pid, adopted.origin),
+        (started.pid, Origin::Adopted)
+    );
+    let flag = format!("--statedir={}", place.settings.state_dir.display());
+    let expected = [
+        Difference::Program,
+        Difference::Arguments(vec![flag.into()]),
+        Difference::Variable("TS_LOGS_DIR".into()),
+    ];
+    assert_eq!(adopted.differences, expected);
+    assert_eq!(
+        place.settings.state_dir_in_use(),
+        Some(before.state_dir.clone())
+    );
+
+    let restarted = supervisor.restart().await.unwrap();
+    let pid = i32::try_from(restarted.pid).unwrap();
+    assert_eq!(
+        (restarted.origin, place.pids()),
+        (Origin::Started, vec![pid])
+    );
+    answers(&place.api()).await;
+    assert_eq!(supervisor.ensure().await.unwrap().differences, []);
+    assert!(place.state_file("tailscaled.state").exists());
+
+    // Whoever is to end it by yet another configuration finds it, and makes no directory for that.
+    let mut last = before.clone();
+    last.state_dir = beside("nowhere");
+    Supervisor::new(last.clone()).stop().await.unwrap();
+    assert_eq!(place.pids(), [0; 0]);
+    assert!(!last.state_dir.exists());
+    assert_eq!(last.state_dir_in_use(), None);
+}
+
+#[tokio::test]
+async fn beside_a_stranger_at_the_socket_none_is_started() {
+    let node = Node::new("n1").unwrap();
+    let place = Place::new(&node, None);
+    let state_dir = place.settings.socket.with_file_name("strangers");
+    let mut command = node.command("sh");
+    command
+        .args(["-c", "exec \"$0\" \"$@\" >/dev/null 2>&1"])
+        .arg(&place.settings.program)
+        .args(["--no-logs-no-support", "--port=0", "--tun=theirs"])
+        .arg("--statedir")
+        .arg(&state_dir)
+        .arg("--socket")
+        .arg(&place.settings.socket)
+        .env("TS_LOGS_DIR", &state_dir);
+    let stranger = Running::spawn(&mut command, b"").unwrap();
+    answers(&place.api()).await;
+
+    let mut supervisor = place.supervisor();
+    let event = supervisor.next().await;
+    let Event::Failed { error, .. } = event else {
+        panic!("{event:?}")
+    };
+    let [pid] = place.pids()[..] else {
+        panic!("{:?}", place.pids())
+    };
+    let words = format!(
+        "process {pid} listens at {}",
+        place.settings.socket.display()
+    );
+    assert!(error.to_string().contains(&words), "{error}");
+    // It is not ours to end either.
+    supervisor.stop().await.unwrap();
+    answers(&place.api()).await;
+
+    stranger.kill();
+    stranger.wait(PATIENCE).unwrap();
+    assert_eq!(running(&mut supervisor).await.origin, Origin::Started);
+    answers(&place.api()).await;
+}
+
 /// Names where the files are, for [`another_daemon`].
 const PLACE: &str = "TAILNET_TEST_PLACE";
 
