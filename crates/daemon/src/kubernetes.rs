@@ -17,6 +17,7 @@ mod teller;
 mod told;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,16 +52,13 @@ pub struct NodeFacts {
     /// The networks that its own daemon says it has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<IpNet>,
+    /// The addresses by which its own daemon says it is a member of the mesh.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
 }
 
-/// The networks that other nodes have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owned {
-    /// Those that the cluster gave them: the API lets nobody change them once they are set.
-    pub assigned: Vec<IpNet>,
-    /// Those that their daemons say they have: whoever is root on one of them says what he likes.
-    pub said: Vec<IpNet>,
-}
+/// Nodes other than this one, by their names.
+pub type Others<'a> = Vec<(&'a str, &'a NodeFacts)>;
 
 /// What the API says about this node's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,15 +94,11 @@ impl Known {
         }
     }
 
-    /// The networks that other nodes have; nothing if that is not known.
-    pub fn others(&self, this: &NodeName) -> Option<Owned> {
+    /// All nodes but this one; nothing if they are not known.
+    pub fn others(&self, this: &NodeName) -> Option<Others<'_>> {
         let nodes = self.nodes.as_ref().filter(|_| self.is_asked)?;
-        let mut owned = Owned::default();
-        for (_, facts) in nodes.iter().filter(|(name, _)| *name != this.as_str()) {
-            owned.assigned.extend(&facts.assigned);
-            owned.said.extend(&facts.said);
-        }
-        Some(owned)
+        let others = nodes.iter().filter(|(name, _)| *name != this.as_str());
+        Some(others.map(|(name, facts)| (name.as_str(), facts)).collect())
     }
 }
 
@@ -131,25 +125,16 @@ mod tests {
         );
         known.nodes = Some(BTreeMap::new());
         assert_eq!(known.of(&node), Answer::NoNode);
-        assert_eq!(known.others(&node), Some(Owned::default()));
-        let facts = |assigned: &[&str], said: &[&str]| NodeFacts {
+        assert_eq!(known.others(&node), Some(Vec::new()));
+        let facts = |assigned: &[&str]| NodeFacts {
             assigned: nets(assigned),
-            said: nets(said),
+            ..NodeFacts::default()
         };
-        let nodes = [
-            ("n1", facts(&["10.244.1.0/24"], &[])),
-            (
-                "n2",
-                facts(&["10.244.2.0/24"], &["10.9.0.0/24", "10.244.2.0/24"]),
-            ),
-        ];
+        let other = facts(&["10.244.2.0/24"]);
+        let nodes = [("n1", facts(&["10.244.1.0/24"])), ("n2", other.clone())];
         known.nodes = Some(nodes.map(|(name, facts)| (name.to_owned(), facts)).into());
         assert_eq!(known.of(&node), Answer::Networks(&nets(&["10.244.1.0/24"])));
-        let others = Owned {
-            assigned: nets(&["10.244.2.0/24"]),
-            said: nets(&["10.9.0.0/24", "10.244.2.0/24"]),
-        };
-        assert_eq!(known.others(&node), Some(others));
+        assert_eq!(known.others(&node), Some(vec![("n2", &other)]));
         known.is_asked = false;
         assert_eq!(
             (known.of(&node), known.others(&node)),

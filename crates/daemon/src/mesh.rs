@@ -6,6 +6,7 @@
 //! is told; all of them are pure.
 
 pub mod apart;
+mod around;
 mod beside;
 mod former;
 mod greeted;
@@ -18,6 +19,7 @@ pub mod memory;
 mod namespace;
 mod ours;
 pub mod outside;
+mod owners;
 mod patience;
 pub mod plan;
 pub mod remotes;

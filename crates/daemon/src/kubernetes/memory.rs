@@ -65,10 +65,15 @@ mod tests {
         let facts = NodeFacts {
             assigned: vec!["10.244.1.0/24".parse().unwrap()],
             said: Vec::new(),
+            addresses: vec!["100.64.0.1".parse().unwrap()],
         };
         let nodes: BTreeMap<_, _> = [("n1".to_owned(), facts)].into();
         save(dir.path(), &nodes).unwrap();
         assert_eq!(load(dir.path()), Some(nodes));
+        // As it was written before addresses were kept.
+        let older = br#"{"nodes":{"n1":{"assigned":["10.244.1.0/24"]}}}"#;
+        write_atomic(&path(dir.path()), older, 0o600).unwrap();
+        assert!(load(dir.path()).unwrap()["n1"].addresses.is_empty());
         write_atomic(&path(dir.path()), b"{\"nodes\":{", 0o600).unwrap();
         assert_eq!(load(dir.path()), None);
     }

@@ -2,6 +2,7 @@
 //! start of a daemon.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,6 +11,7 @@ use kube::core::ClusterResourceScope;
 use serde::Deserialize;
 
 use super::NodeFacts;
+use crate::mesh::outside::MOST_NETWORKS;
 
 /// The annotation by which a daemon says which networks its node's pods have.
 pub(super) const POD_CIDRS: &str = "headcni.io/pod-cidrs";
@@ -17,6 +19,9 @@ pub(super) const POD_CIDRS: &str = "headcni.io/pod-cidrs";
 pub(super) const TAILNET_IPS: &str = "headcni.io/tailnet-ips";
 /// And whether the mesh serves it.
 pub(super) const MESH: &str = "headcni.io/mesh";
+
+/// So many addresses of a node in the mesh are read: it has one of each family.
+const MOST_ADDRESSES: usize = 4;
 
 /// The type of the condition that says whether a node has a network for pods.
 pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
@@ -56,10 +61,13 @@ pub(super) struct Condition {
 impl Node {
     /// What there is to know of it. What is no network is left out: whoever wrote it is told by others.
     pub(super) fn facts(&self) -> NodeFacts {
-        let said = self.annotation(POD_CIDRS).unwrap_or_default();
+        let said = |key: &str| self.annotation(key).unwrap_or_default().split(',');
+        let addresses = said(TAILNET_IPS).filter_map(|text| text.trim().parse::<IpAddr>().ok());
         NodeFacts {
             assigned: networks(self.spec.pod_cidrs.iter().map(String::as_str)),
-            said: networks(said.split(',')),
+            // An annotation has room for thousands.
+            said: networks(said(POD_CIDRS).take(MOST_NETWORKS)),
+            addresses: addresses.take(MOST_ADDRESSES).collect(),
         }
     }
 
@@ -116,26 +124,42 @@ mod tests {
 
     use super::*;
 
-    fn facts(text: serde_json::Value) -> (Vec<String>, Vec<String>) {
+    fn facts(text: serde_json::Value) -> [Vec<String>; 3] {
         let node: Node = serde_json::from_value(text).unwrap();
         let facts = node.facts();
         let texts = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect();
-        (texts(&facts.assigned), texts(&facts.said))
+        let addresses = facts.addresses.iter().map(IpAddr::to_string).collect();
+        [texts(&facts.assigned), texts(&facts.said), addresses]
     }
 
     #[test]
-    fn networks_are_read_and_what_is_none_is_left_out() {
-        let (assigned, said) = facts(json!({
-            "metadata": {"name": "n1", "annotations": {POD_CIDRS: "10.9.1.7/24, fd00::/64,x"}},
+    fn networks_and_addresses_are_read_and_what_is_none_is_left_out() {
+        let [assigned, said, addresses] = facts(json!({
+            "metadata": {"name": "n1", "annotations": {
+                POD_CIDRS: "10.9.1.7/24, fd00::/64,x",
+                TAILNET_IPS: "100.64.0.1, fd7a:115c:a1e0::1,,x",
+            }},
             "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00:244::/64", ""]},
             "status": {"images": [{"names": ["a"]}]},
         }));
         assert_eq!(assigned, ["10.244.1.0/24", "fd00:244::/64"]);
         assert_eq!(said, ["10.9.1.0/24", "fd00::/64"]);
-        assert_eq!(facts(json!({"metadata": {"name": "n1"}})), (vec![], vec![]));
+        assert_eq!(addresses, ["100.64.0.1", "fd7a:115c:a1e0::1"]);
+        let none: [Vec<String>; 3] = Default::default();
+        assert_eq!(facts(json!({"metadata": {"name": "n1"}})), none);
+        assert_eq!(facts(json!({"metadata": {"name": "n1"}, "spec": {}})), none);
+    }
+
+    #[test]
+    fn of_more_than_a_node_can_have_the_first_are_read() {
+        let all = |one: &str, count: usize| vec![one; count].join(",");
+        let [_, said, addresses] = facts(json!({"metadata": {"name": "n1", "annotations": {
+            POD_CIDRS: all("10.9.1.0/24", MOST_NETWORKS + 1),
+            TAILNET_IPS: all("100.64.0.1", MOST_ADDRESSES + 1),
+        }}}));
         assert_eq!(
-            facts(json!({"metadata": {"name": "n1"}, "spec": {}})),
-            (vec![], vec![])
+            (said.len(), addresses.len()),
+            (MOST_NETWORKS, MOST_ADDRESSES)
         );
     }
 }

@@ -236,6 +236,7 @@ impl Ends {
                 memory.link = None;
                 memory.remotes.clear();
                 memory.stolen.clear();
+                memory.known.clear();
             });
             if let Err(error) = outcome {
                 tracing::warn!(%error, "what is known of the mesh can't be kept");

@@ -63,6 +63,7 @@ pub(super) fn claims(status: &Status) -> Vec<Claim> {
         id: lasting_id(peer).to_owned(),
         node: name(peer),
         tags: peer.tags.clone(),
+        addresses: peer.addresses.clone(),
         served: peer.served.clone(),
     };
     status.peers.iter().map(claim).collect()

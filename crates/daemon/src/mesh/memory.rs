@@ -1,6 +1,7 @@
 //! What has to be known about the mesh after a restart: whether it ever served this node, which
 //! networks of the list that a tailscaled advertises are ours, and how the host's was before us.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ const NAME: &str = "mesh.json";
 /// So many networks that may be ours are kept in mind: a node has a few, and some more of pods that
 /// are outside of them and come and go.
 const MOST_ROUTES: usize = 1024;
+/// So many networks of nodes that are away are kept in mind.
+const MOST_AWAY: usize = 1024;
 
 /// What has to be known again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +44,8 @@ pub struct Memory {
     pub remotes: Vec<IpNet>,
     /// Parts of them that the mesh would send to somebody else, likewise.
     pub stolen: Vec<IpNet>,
+    /// The networks of other nodes, and of some that are away, the oldest first.
+    pub known: Vec<IpNet>,
     /// Addresses of this node's pods that are in none of its networks, likewise.
     pub outside: Vec<IpNet>,
     /// How the host's tailscaled was before us.
@@ -62,6 +67,43 @@ impl Memory {
             excess -= usize::from(is_too_much);
             !is_too_much
         });
+    }
+
+    /// Notes which networks lead to other nodes. A node's keeps its age while the node is away: nobody
+    /// else gets it by waiting for a reboot.
+    pub fn meet(&mut self, remotes: Vec<IpNet>) {
+        let old: BTreeSet<IpNet> = self.known.iter().copied().collect();
+        let new = remotes.iter().filter(|network| !old.contains(network));
+        self.known.extend(new);
+        let present: BTreeSet<&IpNet> = remotes.iter().collect();
+        let mut room = MOST_AWAY;
+        self.known.retain(|network| {
+            // A pod that is gone does not come back.
+            let is_pods = network.prefix_len() == network.max_prefix_len();
+            let is_away = !present.contains(network);
+            let stays = !is_away || (room > 0 && !is_pods);
+            room -= usize::from(is_away && stays);
+            stays
+        });
+        self.remotes = remotes;
+    }
+
+    /// As much of it as can be read again. What is left out is found out again, the rest is not.
+    fn text(&self) -> serde_json::Result<String> {
+        let fits = |text: &String| text.len() as u64 <= MAX_LEN;
+        let whole = serde_json::to_string_pretty(self)?;
+        if fits(&whole) {
+            return Ok(whole);
+        }
+        let mut less = self.clone();
+        less.known.clear();
+        let text = serde_json::to_string_pretty(&less)?;
+        if fits(&text) {
+            return Ok(text);
+        }
+        less.remotes.clear();
+        less.stolen.clear();
+        serde_json::to_string_pretty(&less)
     }
 
     /// What the rest of the daemon goes by until more is known.
@@ -101,11 +143,15 @@ impl Kept {
     /// the same.
     pub fn load(state_dir: &Path) -> Self {
         let path = state_dir.join(NAME);
-        let memory = match read_small(&path, MAX_LEN) {
+        let mut memory: Memory = match read_small(&path, MAX_LEN) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Memory::default(),
             Err(error) => lost(&path, &error),
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| lost(&path, &error)),
         };
+        // Whoever wrote it did not note them, or had no room.
+        if memory.known.is_empty() {
+            memory.known.clone_from(&memory.remotes);
+        }
         Self { path, memory }
     }
 
@@ -152,8 +198,7 @@ impl Kept {
 }
 
 fn write(path: &Path, memory: &Memory) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(memory)?;
-    write_atomic(path, text.as_bytes(), 0o600)
+    write_atomic(path, memory.text()?.as_bytes(), 0o600)
 }
 
 fn lost(path: &Path, error: &dyn std::error::Error) -> Memory {
@@ -218,6 +263,83 @@ mod tests {
             [0, 1, 2, 3, 4, 7].map(kept),
             [true, false, true, false, true, false]
         );
+    }
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_network_keeps_its_age_while_its_node_is_away() {
+        let [b, c, pod, around] = [
+            "10.244.2.0/24",
+            "10.244.3.0/24",
+            "10.244.9.7/32",
+            "10.244.0.0/17",
+        ];
+        let mut memory = Memory::default();
+        let mut meet = |remotes: &[&str]| {
+            memory.meet(nets(remotes));
+            assert_eq!(memory.remotes, nets(remotes));
+            memory.known.clone()
+        };
+        assert_eq!(meet(&[b, pod]), nets(&[b, pod]));
+        assert_eq!(meet(&[c]), nets(&[b, c]));
+        assert_eq!(meet(&[around]), nets(&[b, c, around]));
+        assert_eq!(meet(&[b, c]), nets(&[b, c, around]));
+    }
+
+    #[test]
+    fn of_too_many_that_are_away_the_oldest_are_kept() {
+        let network = |n: usize| -> IpNet { format!("fd00:{n:x}::/64").parse().unwrap() };
+        let mut memory = Memory::default();
+        memory.meet((0..=MOST_AWAY).map(network).collect());
+        memory.meet(vec![network(7)]);
+        assert_eq!(memory.known.len(), MOST_AWAY + 1);
+        memory.meet(vec![network(MOST_AWAY + 1)]);
+        let is_known = |n| memory.known.contains(&network(n));
+        assert_eq!(
+            [0, 7, MOST_AWAY - 1, MOST_AWAY, MOST_AWAY + 1].map(is_known),
+            [true, true, true, false, true]
+        );
+    }
+
+    #[test]
+    fn who_kept_no_ages_has_those_of_the_networks_that_he_knew() {
+        let dir = tempfile::tempdir().unwrap();
+        let older = br#"{"hasServed": true, "routes": [], "remotes": ["10.244.2.0/24"]}"#;
+        write_atomic(&dir.path().join(NAME), older, 0o600).unwrap();
+        let kept = Kept::load(dir.path());
+        assert!(kept.memory().has_served);
+        assert_eq!(kept.memory().known, nets(&["10.244.2.0/24"]));
+    }
+
+    #[test]
+    fn what_is_too_long_to_be_read_again_is_written_without_what_can_be_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let many = |count: u32| -> Vec<IpNet> {
+            let network = |n: u32| format!("fd00:244:{:x}:{:x}::/64", n >> 16, n & 0xffff);
+            let all = (0..count).map(|n| network(n).parse().unwrap());
+            all.collect()
+        };
+        let mut kept = Kept::load(dir.path());
+        // As many as fit once, and as many as don't.
+        for (count, are_kept) in [(20_000, true), (100_000, false)] {
+            kept.change(|memory| {
+                memory.has_served = true;
+                memory.routes = nets(&["10.244.1.0/24"]);
+                memory.meet(many(count));
+                memory.stolen = nets(&["fd00:244::9/128"]);
+            })
+            .unwrap();
+            assert_eq!(kept.memory().remotes.len(), many(count).len());
+            let again = Kept::load(dir.path());
+            assert!(again.memory().has_served);
+            assert_eq!(again.memory().routes, nets(&["10.244.1.0/24"]));
+            assert_eq!(again.memory().remotes.is_empty(), !are_kept);
+            assert_eq!(again.memory().stolen.is_empty(), !are_kept);
+            assert_eq!(again.memory().known, again.memory().remotes);
+        }
     }
 
     #[test]

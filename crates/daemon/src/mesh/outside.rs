@@ -7,6 +7,9 @@ use ipnet::IpNet;
 
 /// So many of them have one: each is a route on every other node.
 pub const MOST: usize = 64;
+/// So many networks are a node's at the most: one of each family, the former ones while it gets others,
+/// and these addresses.
+pub const MOST_NETWORKS: usize = MOST + 4;
 
 /// Addresses of living pods that are in none of the node's networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -529,11 +529,12 @@ fn is_too_soon(step: &Step, since_login: Option<Duration>) -> bool {
 /// Networks that Kubernetes gave to this node, and that no other Node has.
 fn assigned(settings: &Settings, routes: &[IpNet]) -> Vec<IpNet> {
     let given = settings.kubernetes.of(&settings.node);
-    let (Answer::Networks(given), Some(others)) = (given, tell::owned(settings)) else {
+    let (Answer::Networks(given), Some(others)) = (given, tell::nodes(settings)) else {
         return Vec::new();
     };
     let is_anothers = |net: &IpNet| {
-        let mut theirs = others.assigned.iter().chain(&others.said);
+        let all = others.iter();
+        let mut theirs = all.flat_map(|(_, facts)| facts.assigned.iter().chain(&facts.said));
         theirs.any(|theirs| overlap(theirs, net))
     };
     let is_ours = |net: &&IpNet| routes.contains(net) && !is_anothers(net);

@@ -73,7 +73,7 @@ fn sources_win_in_the_ladders_order() {
 fn assigned(networks: &str) -> Known {
     let facts = NodeFacts {
         assigned: nets(networks).0,
-        said: Vec::new(),
+        ..NodeFacts::default()
     };
     Known {
         is_asked: true,

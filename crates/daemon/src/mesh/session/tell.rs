@@ -12,7 +12,7 @@ use tailnet::localapi::{Reach, Status};
 use super::{FULL_PASS, Session, Situation};
 use crate::causes::with_causes;
 use crate::conditions::{Condition, Conditions};
-use crate::kubernetes::Owned;
+use crate::kubernetes::Others;
 use crate::listing::first_of;
 use crate::mesh::apart::{Addresses, intruders};
 use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
@@ -42,7 +42,11 @@ impl Session {
             (networks.local.as_slice(), networks.base.as_slice())
         });
         let host = link::look().await?;
-        let judgement = judge(&member::claims(status), &trust(settings, &tag, &host));
+        let known = &self.kept.memory().known;
+        let judgement = judge(
+            &member::claims(status),
+            &trust(settings, &tag, &host, known),
+        );
         let conflicts = plan::conflicts(wanted, seen);
         let is_known = networks.is_some();
         let routed = if is_known {
@@ -124,7 +128,7 @@ impl Session {
             // gone.
             if seen.login == Login::Running {
                 let remotes = judgement.remotes.iter();
-                memory.remotes = remotes.map(|remote| remote.network).collect();
+                memory.meet(remotes.map(|remote| remote.network).collect());
                 memory.stolen = judgement.stolen();
             }
             view = memory.view();
@@ -267,23 +271,29 @@ impl Session {
 }
 
 /// What other members' claims are judged by.
-fn trust(settings: &Settings, tag: &str, host: &link::Host) -> Trust {
+fn trust<'a>(
+    settings: &'a Settings,
+    tag: &str,
+    host: &link::Host,
+    known: &'a [IpNet],
+) -> Trust<'a> {
     let networks = settings.networks.as_deref();
     Trust {
         tag: tag.to_owned(),
         base: networks.map_or_else(Vec::new, |networks| networks.base.clone()),
         local: networks.map_or_else(Vec::new, |networks| networks.local.clone()),
-        owned: owned(settings),
+        nodes: nodes(settings),
+        known,
         services: settings.config.network.service_cidr.0.clone(),
         links: host.networks.clone(),
     }
 }
 
-/// What other nodes have by the word of Kubernetes, where that is what counts.
-pub(super) fn owned(settings: &Settings) -> Option<Owned> {
+/// Other nodes by the word of Kubernetes, where that is what counts.
+pub(super) fn nodes(settings: &Settings) -> Option<Others<'_>> {
     let is_strict = settings.config.kubernetes.strict_peers;
-    let owned = is_strict.then(|| settings.kubernetes.others(&settings.node));
-    owned.flatten()
+    let others = is_strict.then(|| settings.kubernetes.others(&settings.node));
+    others.flatten()
 }
 
 /// Whether a network that was ours is not ours any more, and is nowhere to be taken away. Without a key

@@ -301,7 +301,7 @@ async fn replaces(other: Value, is_given: bool, meanwhile: impl FnOnce(&Fake)) -
     if is_given {
         let facts = NodeFacts {
             assigned: nets(&[OURS]),
-            said: Vec::new(),
+            ..NodeFacts::default()
         };
         settings.kubernetes = Arc::new(Known {
             is_asked: true,

@@ -1,6 +1,7 @@
 //! Members of the mesh that are no nodes of the cluster, and say that pods are theirs.
 
 use lab::{Cluster, JOINED, Join, Member, Netns, Node, TAG, Tailscaled, eventually};
+use serde_json::json;
 
 use super::{HARDLY, Talk, with_two_nodes};
 use crate::told;
@@ -10,6 +11,9 @@ const FREE: &str = "10.244.9.0/24";
 /// The first node's, and the half of it that its pods begin in.
 const FIRSTS: &str = "10.244.1.0/24";
 const HALF: &str = "10.244.1.0/25";
+/// The second node's, and one around it that has nothing of the first's.
+const SECONDS: &str = "10.244.2.0/24";
+const AROUND: &str = "10.244.2.0/23";
 
 #[test]
 fn what_strangers_claim_gets_no_route_and_is_told_of() {
@@ -63,6 +67,112 @@ fn what_strangers_claim_gets_no_route_and_is_told_of() {
             told::await_holding(member, "NetworksUnique");
         }
     });
+}
+
+#[test]
+fn a_network_around_a_nodes_cuts_nobody_off() {
+    with_two_nodes(|cluster, talk| {
+        let thief = Node::new("thief").unwrap();
+        let claim = format!("thief claims {AROUND}, which overlaps node-2's {SECONDS}");
+        let mut strangers = Vec::new();
+        let silence = talk.silence(
+            "a network around a node's, of a member with our tag",
+            || {
+                let key = cluster.headscale.preauth_key(TAG).unwrap();
+                strangers.push(join(cluster, &thief, &key, AROUND));
+                await_heard(cluster, "thief", AROUND);
+                told::await_failing(&cluster.members[0], "NetworksUnique", &[&claim]);
+                let conflict = format!("thief has {AROUND}, which overlaps this node's {SECONDS}");
+                told::await_failing(&cluster.members[1], "NetworksUnique", &[&conflict]);
+            },
+        );
+        assert!(silence < HARDLY, "{silence:?}");
+        check_routes(cluster);
+
+        // Whoever has never seen either goes by what nodes' networks are like.
+        talk.silence("a daemon that knows nobody, beside that member", || {
+            let member = &mut cluster.members[0];
+            member.stop_daemon().unwrap();
+            member.sh("rm /var/lib/headcni/mesh.json").unwrap();
+            let before = member.log().len();
+            member.launch().unwrap();
+            eventually(JOINED, "the new daemon names the thief", || {
+                member.log().get(before..)?.contains(&claim).then_some(())
+            })
+            .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+        });
+        check_routes(cluster);
+
+        cluster.headscale.delete("thief").unwrap();
+        for member in &cluster.members {
+            told::await_holding(member, "NetworksUnique");
+        }
+    });
+}
+
+#[test]
+fn where_kubernetes_is_believed_a_nodes_network_leads_to_that_node_only() {
+    with_two_nodes(|cluster, talk| {
+        believe_kubernetes(cluster);
+        let thief = Node::new("thief").unwrap();
+        talk.silence("a node's network served by another with our tag", || {
+            let key = cluster.headscale.preauth_key(TAG).unwrap();
+            let _stranger = join(cluster, &thief, &key, SECONDS);
+            let has = |key: &str| {
+                let thief = cluster.headscale.node_named("thief").unwrap();
+                thief[key].to_string().contains(SECONDS).then_some(())
+            };
+            eventually(JOINED, "it is approved", || has("approved_routes")).unwrap();
+            // The server sends packets to another while the node is away, and goes on when it is back.
+            eventually(JOINED, "the thief serves it", || {
+                cluster.headscale.approve("node-2", &[]).unwrap();
+                has("subnet_routes")
+            })
+            .unwrap();
+            let member = &cluster.members[0];
+            let claim = format!("thief claims {SECONDS}, which overlaps {SECONDS} of Node node-2");
+            told::await_failing(member, "NetworksUnique", &[&claim]);
+            eventually(JOINED, "no route leads to the thief", || {
+                let routes = member.sh("ip -4 route show table 26723").ok()?;
+                (!routes.contains(SECONDS)).then_some(())
+            })
+            .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+            cluster.headscale.delete("thief").unwrap();
+        });
+        check_routes(cluster);
+    });
+}
+
+/// Makes the first node go by what the Kubernetes API said before it went away.
+fn believe_kubernetes(cluster: &mut Cluster<'_>) {
+    let url = cluster.headscale.url();
+    let second = cluster.headscale.node_named("node-2").unwrap();
+    let second = json!({
+        "assigned": cluster.members[1].networks(),
+        "addresses": second["ip_addresses"],
+    });
+    let known = json!({ "nodes": { "node-2": second } });
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "gone", "cluster": { "server": "https://127.0.0.1:1" } }],
+        "users": [{ "name": "gone", "user": { "token": "none" } }],
+        "contexts": [{ "name": "gone", "context": { "cluster": "gone", "user": "gone" } }],
+        "current-context": "gone",
+    });
+    let member = &mut cluster.members[0];
+    member.stop_daemon().unwrap();
+    let path = "/etc/headcni/kubeconfig";
+    member.node.write(path, kubeconfig.to_string()).unwrap();
+    let path = "/var/lib/headcni/kubernetes.json";
+    member.node.write(path, known.to_string()).unwrap();
+    let config = member.config(&url);
+    let more = "kubernetes:\n  kubeconfig: /etc/headcni/kubeconfig\n";
+    member.configure(&format!("{config}{more}")).unwrap();
+    member.launch().unwrap();
+    let away = member.await_condition("KubernetesReachable", false, JOINED);
+    away.unwrap();
+    told::await_holding(member, "NetworksUnique");
 }
 
 /// What a thief would get is refused on the node that it leaves from.
@@ -127,7 +237,7 @@ fn await_heard(cluster: &Cluster<'_>, who: &str, network: &str) {
 
 /// Only what is a node's has a route, and it leads to that node.
 fn check_routes(cluster: &Cluster<'_>) {
-    for (member, others) in cluster.members.iter().zip(["10.244.2.0/24", FIRSTS]) {
+    for (member, others) in cluster.members.iter().zip([SECONDS, FIRSTS]) {
         let routes = member.sh("ip -4 route show table 26723").unwrap();
         let led = routes.lines().filter(|line| line.contains("headcni01"));
         let led: Vec<&str> = led.filter_map(|line| line.split(' ').next()).collect();
