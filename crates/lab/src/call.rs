@@ -2,12 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::environment::bare;
 use crate::moments::{self, Injection};
 use crate::netns::Netns;
 use crate::node::Node;
@@ -135,13 +136,6 @@ impl Call {
         bare(&mut command).envs(self.env.iter().map(|(name, value)| (name, value)));
         Running::spawn(&mut command, &self.stdin)
     }
-}
-
-/// Takes all of the test's own environment away but `PATH`, which nsenter and plugins that exec
-/// iptables need.
-pub(crate) fn bare(command: &mut Command) -> &mut Command {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    command.env_clear().env("PATH", path)
 }
 
 /// How a call of a plugin, or of cnitool, ended.

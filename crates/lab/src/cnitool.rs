@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::call::{Outcome, bare};
+use crate::call::Outcome;
+use crate::environment::bare;
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::process::{DEADLINE, Running};

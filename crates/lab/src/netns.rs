@@ -28,7 +28,8 @@ pub struct Address {
 
 /// A network namespace to run things in: a [`Node`](crate::Node)'s or a [`Pod`](crate::Pod)'s.
 pub trait Netns {
-    /// A command that will run here: in this network, with the node's files, in `/`.
+    /// A command that will run here: in this network, with the node's files, in `/`, and with hardly
+    /// anything of this process's environment.
     ///
     /// It becomes the program by exec, so the child's process id is the program's own.
     fn command(&self, program: impl AsRef<OsStr>) -> Command;

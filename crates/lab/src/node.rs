@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::environment::with_clean_environment;
 use crate::inhabitants::{HOLD, Home, own_namespace};
 use crate::netns::Netns;
 use crate::pod::Pod;
@@ -112,7 +113,7 @@ impl Node {
     /// Arguments for `nsenter` that lead to this node's files and host name, but not its network.
     pub(crate) fn nsenter(&self) -> Command {
         let mut command = Command::new("nsenter");
-        command.args([
+        with_clean_environment(&mut command).args([
             "--target",
             &self.holder_pid().to_string(),
             "--mount",
@@ -186,8 +187,6 @@ impl Netns for Node {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.nsenter();
         command.args(["--net", "--"]).arg(program);
-        // Where tests run in a pod, a node of the lab is none.
-        command.env_remove("KUBERNETES_SERVICE_HOST");
         command
     }
 

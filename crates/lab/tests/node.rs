@@ -163,6 +163,53 @@ fn a_killed_owner_takes_holder_and_processes_along() {
     .unwrap();
 }
 
+/// Set, beside what else, in the process that the next test starts.
+const BURDENED: &str = "LAB_TEST_BURDENED";
+/// What whoever runs tests may have set: for itself, or for a daemon of its own.
+const BURDEN: [&str; 12] = [
+    BURDENED,
+    "HTTPS_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "NODE_NAME",
+    "NODE_POD_CIDR",
+    "HEADCNID_NETWORK_MTU",
+    "HEADSCALE_LISTEN_ADDR",
+    "TS_DEBUG_FIREWALL_MODE",
+    "KUBERNETES_SERVICE_HOST",
+];
+/// What every program may have.
+const KEPT: [&str; 6] = ["PATH", "HOME", "TMPDIR", "TERM", "LANG", "RUST_BACKTRACE"];
+
+#[test]
+fn nothing_that_programs_go_by_is_inherited_and_what_is_set_for_them_counts() {
+    if std::env::var_os(BURDENED).is_some() {
+        let node = Node::new("clean").unwrap();
+        let pod = node.pod("p").unwrap();
+        for mut command in [node.command("env"), pod.command("env")] {
+            command.env("NODE_NAME", "set for it");
+            let said = lab::run(&mut command).unwrap().stdout;
+            assert!(said.contains("NODE_NAME=set for it\n"), "{said}");
+            let names = said.lines().filter_map(|line| line.split('=').next());
+            let (kept, others): (Vec<_>, Vec<_>) = names.partition(|name| KEPT.contains(name));
+            assert_eq!(others, ["NODE_NAME"], "{said}");
+            assert!(kept.contains(&"PATH") && kept.contains(&"HOME"), "{said}");
+        }
+        return;
+    }
+    let mut burdened = Command::new(std::env::current_exe().unwrap());
+    let this = "nothing_that_programs_go_by_is_inherited_and_what_is_set_for_them_counts";
+    burdened
+        .args(["--exact", this])
+        .env("HOME", "/root")
+        .envs(BURDEN.map(|name| (name, "http://127.0.0.1:9")));
+    let ended = lab::attempt(&mut burdened).unwrap();
+    assert!(ended.status.success(), "{}", ended.stdout);
+    assert!(ended.stdout.contains("1 passed"), "{}", ended.stdout);
+}
+
 /// Starts three, in a network and mounts of their own, the second in its own session, the third
 /// without a parent. Their process ids.
 #[expect(clippy::unwrap_used, reason = "it is a part of tests")]

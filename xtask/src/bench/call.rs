@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use lab::with_clean_environment;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::Value;
 
@@ -64,7 +65,7 @@ impl Call<'_> {
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(self.program);
-        command
+        with_clean_environment(&mut command)
             .env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", self.container)
             .env("CNI_NETNS", &self.pod.netns)

@@ -18,6 +18,7 @@ use api::event::Event;
 use api::messages::Request;
 use api::paths;
 use lab::tools::{headcni, headcni_bin_dir, headcni_daemon};
+use lab::with_clean_environment;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -278,7 +279,7 @@ impl Daemon {
     fn start(state: &Path) -> Result<Self> {
         let log = state.join("daemon.log");
         let daemon = Self {
-            process: Command::new(headcni_daemon())
+            process: with_clean_environment(&mut Command::new(headcni_daemon()))
                 .arg("run")
                 .env("NODE_NAME", "bench")
                 .stdin(Stdio::null())

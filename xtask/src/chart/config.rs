@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use lab::tools::headcni_daemon;
+use lab::with_clean_environment;
 use serde_json::Value;
 
 use super::object::{Rendering, container, list};
@@ -71,7 +72,7 @@ fn verdict(rendering: &Rendering, text: &str) -> Result<Option<String>> {
 fn ask(rendering: &Rendering, text: &str, dir: &Path) -> Result<Option<String>> {
     let file = write(&dir.join("daemon.yaml"), text)?;
     let mut command = Command::new(headcni_daemon());
-    command.args(["config", "check", "--config", &file]);
+    with_clean_environment(&mut command).args(["config", "check", "--config", &file]);
     let daemon_set = rendering.find("DaemonSet", DAEMON_SET);
     let pod = daemon_set.and_then(|it| it.pod_spec());
     let daemon = pod.and_then(|pod| container(pod, DAEMON_SET));

@@ -5,13 +5,12 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
-use lab::tools::TAILSCALE;
 use lab::{Netns, Node, Running};
 use tailnet::localapi;
-use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor, Tailscaled};
+use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
 use tokio::time::timeout;
 
-use crate::scene::{PATIENCE, Place, answers, nobody_runs, until};
+use crate::scene::{PATIENCE, Place, answers, nobody_runs, settings, until};
 
 async fn running(supervisor: &mut Supervisor) -> Ensured {
     match timeout(PATIENCE, supervisor.next()).await.unwrap() {
@@ -214,9 +213,7 @@ async fn another_daemon() {
     let [state_dir, socket, netns] = place.lines().collect::<Vec<_>>()[..] else {
         panic!("{place}")
     };
-    let mut settings = Tailscaled::new(TAILSCALE.program("tailscaled"), state_dir, socket);
-    settings.netns = Some(netns.into());
-    let mut supervisor = Supervisor::new(settings);
+    let mut supervisor = Supervisor::new(settings(state_dir, socket, netns));
     loop {
         supervisor.next().await;
     }

@@ -94,6 +94,29 @@ pub(crate) fn usual(name: &str, route: &str) -> PrefsEdit {
     }
 }
 
+/// Proxies that a tailscaled would take from us. Whoever runs tests may need one, and a node has no way
+/// to it.
+const PROXIES: [&str; 6] = [
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+];
+
+/// A tailscaled with these files in a network namespace, and without a proxy: an empty one is none.
+pub(crate) fn settings(
+    state_dir: impl Into<PathBuf>,
+    socket: impl Into<PathBuf>,
+    netns: impl Into<PathBuf>,
+) -> Tailscaled {
+    let mut settings = Tailscaled::new(TAILSCALE.program("tailscaled"), state_dir, socket);
+    settings.netns = Some(netns.into());
+    settings.environment = PROXIES.map(|name| (name.to_owned(), String::new())).into();
+    settings
+}
+
 /// The files of a tailscaled in a node. Whatever runs with them ends with this.
 pub(crate) struct Place {
     files: TempDir,
@@ -103,12 +126,8 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new(node: &Node, server: Option<&Headscale<'_>>) -> Self {
         let files = TempDir::new().unwrap();
-        let mut settings = Tailscaled::new(
-            TAILSCALE.program("tailscaled"),
-            files.path().join("state"),
-            files.path().join("ts.sock"),
-        );
-        settings.netns = Some(node.netns_file());
+        let [state_dir, socket] = ["state", "ts.sock"].map(|name| files.path().join(name));
+        let mut settings = settings(state_dir, socket, node.netns_file());
         settings.ca_file = server.map(|server| server.ca_file().to_owned());
         Self { files, settings }
     }

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use lab::with_clean_environment;
 
 /// The same command, with each of its system calls added to a log.
 pub(super) fn into(log: &Path, command: &Command) -> Command {
     let mut traced = Command::new("strace");
-    traced
+    with_clean_environment(&mut traced)
         .args(["--follow-forks", "--quiet=all", "--signal=none"])
         .arg("--output-append-mode")
         .arg("--output")

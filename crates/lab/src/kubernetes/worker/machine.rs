@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::environment::with_clean_environment;
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::process::{self, Running};
@@ -119,7 +120,7 @@ impl Netns for Machine<'_> {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let pid = self.first_pid();
         let mut command = Command::new("nsenter");
-        command
+        with_clean_environment(&mut command)
             .args(["--target", &pid.to_string(), "--mount", "--uts", "--net"])
             .arg(format!("--pid=/proc/{pid}/ns/pid_for_children"))
             .arg("--")
