@@ -14,7 +14,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use lab::tools::kubernetes::{HELM, MODULES};
-use lab::tools::{CNI_PLUGINS, GoModule, HEADSCALE, PODMAN, TAILSCALE, cache_dir, go_modules};
+use lab::tools::{
+    CNI_PLUGINS, GoModule, HEADSCALE, MESH_PACKAGES, PODMAN, TAILSCALE, TEST_PACKAGES, cache_dir,
+    go_modules,
+};
 
 use crate::run::say;
 
@@ -31,19 +34,28 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 /// Fetches what is missing; touches neither network nor lock when nothing is.
 pub(crate) fn ensure() -> Result<()> {
-    ensure_these(&go_modules().collect::<Vec<_>>(), true)
+    let modules: Vec<_> = go_modules().collect();
+    ensure_these(&modules, &all_packages(), true)
 }
 
 /// Fetches what a mesh needs, which is there much sooner than everything.
 pub(crate) fn ensure_for_mesh() -> Result<()> {
-    ensure_these(&[&CNI_PLUGINS, &TAILSCALE, &HEADSCALE], false)
+    ensure_these(
+        &[&CNI_PLUGINS, &TAILSCALE, &HEADSCALE],
+        MESH_PACKAGES,
+        false,
+    )
 }
 
 /// Fetches what a real Kubernetes needs, and nodes of it that are members of a mesh.
 pub(crate) fn ensure_for_kubernetes() -> Result<()> {
     let mesh = [&CNI_PLUGINS, &TAILSCALE, &HEADSCALE];
     let modules: Vec<_> = mesh.into_iter().chain(MODULES).collect();
-    ensure_these(&modules, false)
+    ensure_these(&modules, &all_packages(), false)
+}
+
+fn all_packages() -> Vec<&'static str> {
+    [MESH_PACKAGES, TEST_PACKAGES].concat()
 }
 
 /// Builds helm if it is missing, and says where it is.
@@ -75,15 +87,15 @@ fn build_missing(start: Instant, modules: &[&GoModule]) -> Result<()> {
     })
 }
 
-fn ensure_these(modules: &[&GoModule], has_podman: bool) -> Result<()> {
+fn ensure_these(modules: &[&GoModule], packages: &[&'static str], has_podman: bool) -> Result<()> {
     let start = Instant::now();
-    if is_complete(modules, has_podman)? {
+    if is_complete(modules, packages, has_podman)? {
         eprintln!("tools: all there, in {}", cache_dir().display());
         return Ok(());
     }
     let _lock = lock(start)?;
     // Another run may have done the work while this one waited: each step looks again.
-    debian::install_missing(start)?;
+    debian::install_missing(start, packages)?;
     if has_podman {
         unpack::unpack_missing(start, &PODMAN)?;
     }
@@ -121,10 +133,10 @@ fn remove_unfinished(cache: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_complete(modules: &[&GoModule], has_podman: bool) -> Result<bool> {
+fn is_complete(modules: &[&GoModule], packages: &[&'static str], has_podman: bool) -> Result<bool> {
     Ok(modules.iter().all(|module| module.missing().is_empty())
         && (!has_podman || PODMAN.missing().is_empty())
-        && debian::missing_packages()?.is_empty())
+        && debian::missing_packages(packages)?.is_empty())
 }
 
 /// Makes an empty directory in the cache, where a step puts together what it renames into place

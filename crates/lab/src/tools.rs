@@ -11,20 +11,26 @@ use std::path::{Path, PathBuf};
 
 pub use go::{GoModule, Part};
 
-/// Debian packages whose programs the tests call, installed on this machine.
-pub const DEBIAN_PACKAGES: &[&str] = &[
+/// Debian packages whose programs a mesh needs, and whoever looks around in one, installed on this machine.
+pub const MESH_PACKAGES: &[&str] = &[
     "busybox-static",
-    "conntrack",
-    "containerd",
-    "ethtool",
     "iperf3",
     "iproute2",
     "iptables",
     "iputils-ping",
     "nftables",
+    "procps",
+];
+
+/// Debian packages whose programs only tests and measurements call. Of systemd it is its networkd.
+pub const TEST_PACKAGES: &[&str] = &[
+    "conntrack",
+    "containerd",
+    "ethtool",
     "runc",
     "socat",
     "strace",
+    "systemd",
     "tcpdump",
 ];
 

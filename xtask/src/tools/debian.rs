@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use lab::tools::DEBIAN_PACKAGES;
 
 use crate::run::{is_root, run_patiently, say};
 
@@ -16,31 +15,32 @@ if [ -d /run/systemd ]; then mount -t tmpfs none /run/systemd; fi
 exec apt-get "$@"
 "#;
 
-/// The packages of the manifest that are not installed.
-pub(super) fn missing_packages() -> Result<Vec<&'static str>> {
+/// Those of these packages that are not installed.
+pub(super) fn missing_packages(wanted: &[&'static str]) -> Result<Vec<&'static str>> {
     // It exits with 1 if any is unknown, and still prints the others.
     let listed = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${db:Status-Abbrev} ${Package}\n"])
-        .args(DEBIAN_PACKAGES)
+        .args(wanted)
         .output()
-        .context("start dpkg-query: tests need Debian 12, or a system derived from it")?;
-    Ok(not_installed(&String::from_utf8_lossy(&listed.stdout)))
+        .context("start dpkg-query: this needs Debian 12, or a system derived from it")?;
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    Ok(not_installed(wanted, &listed))
 }
 
 /// The abbreviation's second letter is the state; the first is what somebody wants it to be.
-fn not_installed(listed: &str) -> Vec<&'static str> {
+fn not_installed(wanted: &[&'static str], listed: &str) -> Vec<&'static str> {
     let installed: Vec<&str> = listed
         .lines()
         .filter(|line| line.get(1..2) == Some("i"))
         .filter_map(|line| line.split_whitespace().last())
         .collect();
     let lacks = |package: &&&str| !installed.contains(*package);
-    DEBIAN_PACKAGES.iter().filter(lacks).copied().collect()
+    wanted.iter().filter(lacks).copied().collect()
 }
 
 /// Installs what is missing.
-pub(super) fn install_missing(start: Instant) -> Result<()> {
-    let missing = missing_packages()?;
+pub(super) fn install_missing(start: Instant, wanted: &[&'static str]) -> Result<()> {
+    let missing = missing_packages(wanted)?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub(super) fn install_missing(start: Instant) -> Result<()> {
             .env("RUNLEVEL", "1");
         command
     })?;
-    let missing = missing_packages()?;
+    let missing = missing_packages(wanted)?;
     if !missing.is_empty() {
         bail!("apt-get went well, yet dpkg lacks {}", missing.join(" "));
     }
@@ -133,11 +133,12 @@ mod tests {
             "strace" => "iU ",
             _ => "ii ",
         };
-        let lines: Vec<String> = DEBIAN_PACKAGES
+        let wanted = ["runc", "nftables", "socat", "strace"];
+        let lines: Vec<String> = wanted
             .iter()
             .map(|name| format!("{} {name}", state(name)))
             .collect();
         let listed = lines.join("\n");
-        assert_eq!(not_installed(&listed), ["socat", "strace"]);
+        assert_eq!(not_installed(&wanted, &listed), ["socat", "strace"]);
     }
 }
