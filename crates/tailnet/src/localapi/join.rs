@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::LocalApi;
 use super::bus::Bus;
@@ -72,6 +72,14 @@ impl Refusal {
             Self::Certificate(text.to_owned())
         } else {
             Self::Other(text.to_owned())
+        }
+    }
+
+    /// Whether the server itself said so, about the key or what the node wants to be.
+    pub(super) fn is_of_server(&self) -> bool {
+        match self {
+            Self::KeyUsed | Self::KeyExpired | Self::KeyUnknown | Self::Tags(_) => true,
+            Self::Certificate(_) | Self::Other(_) => false,
         }
     }
 
@@ -151,6 +159,34 @@ impl LocalApi {
         Ok(())
     }
 
+    /// Connects to the server anew, with all that it has, as after a restart; but packets go on. It waits
+    /// for an answer for so long at most.
+    ///
+    /// So a member learns that the server has forgotten it: it is turned away then, and has to log in. One
+    /// that is known stays who it is. No key is used.
+    pub async fn reconnect(&self, limit: Duration) -> Result<(), Error> {
+        let mut bus = self.watch().await?;
+        self.transport
+            .call(Call::post("start").with(&json!({})))
+            .await?;
+        let answered = async {
+            loop {
+                let status = self.status().await?;
+                let is_answered = match status.state {
+                    State::Running => status.this.is_online,
+                    State::NeedsLogin | State::NeedsMachineAuth => true,
+                    _ => false,
+                };
+                if is_answered || status.is_turned_away() {
+                    return Ok(());
+                }
+                bus.recv().await?;
+            }
+        };
+        // After that it goes on trying by itself.
+        timeout(limit, answered).await.unwrap_or(Ok(()))
+    }
+
     /// Starts, logs in, and waits until the node is a member.
     ///
     /// After [`JoinError::Late`] tailscaled goes on trying by itself. Look at its state before
@@ -182,8 +218,13 @@ impl LocalApi {
         let before = bus.recv().await?.state;
         let needs_login = [State::NeedsLogin, State::NeedsMachineAuth];
         progress.must_log_in = before.is_some_and(|state| needs_login.contains(&state));
+        let has_node_key = self.status().await?.has_node_key;
         self.start(start).await?;
-        self.login_interactive().await?;
+        // Whoever was logged in once logs in by itself when it is started. Two logins at a time would use
+        // the key twice, and it may be good for one.
+        if !has_node_key {
+            self.login_interactive().await?;
+        }
         self.await_member(&mut bus, start, progress).await
     }
 
@@ -201,12 +242,18 @@ impl LocalApi {
                 return Err(JoinError::NeedsPerson { url: url.clone() });
             }
             match notify.state {
-                Some(State::Running) if progress.is_joined() => return Ok(()),
                 Some(State::NeedsMachineAuth) if progress.is_logged_in => {
                     return Err(JoinError::NeedsApproval);
                 }
-                Some(State::Running) | None => {}
-                Some(_) => progress.has_begun_anew = true,
+                Some(State::Running) => progress.is_running = true,
+                Some(_) => (progress.is_running, progress.has_begun_anew) = (false, true),
+                None => {}
+            }
+            if progress.is_running
+                && (progress.is_logged_in
+                    || (progress.may_be_member() && self.status().await?.this.is_online))
+            {
+                return Ok(());
             }
             if let Some(text) = notify.login_error().or(notify.error.as_deref()) {
                 progress.error = Some(text.to_owned());
@@ -232,6 +279,10 @@ impl LocalApi {
 }
 
 /// What is known of a join.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a sign of its own, and they come in any order"
+)]
 #[derive(Debug, Default)]
 struct Progress {
     /// It had no way to become a member by itself.
@@ -239,14 +290,17 @@ struct Progress {
     is_logged_in: bool,
     /// It was in a state before the last one since it was started.
     has_begun_anew: bool,
+    /// It says that it runs.
+    is_running: bool,
     error: Option<String>,
 }
 
 impl Progress {
-    /// Whether a state that says so is to be believed. One that ran before says it until it has
-    /// noticed that it is to begin anew, and then does not tell of a login.
-    fn is_joined(&self) -> bool {
-        self.is_logged_in || (!self.must_log_in && self.has_begun_anew)
+    /// Whether one that does not tell of a login may be a member. One that ran before does not; and it
+    /// says that it runs as soon as it has begun anew, by what it knew before, so that it counts when it is
+    /// connected to the server.
+    fn may_be_member(&self) -> bool {
+        !self.must_log_in && self.has_begun_anew
     }
 }
 
@@ -282,6 +336,8 @@ mod tests {
     fn a_server_that_is_away_may_come_back() {
         assert!(!Refusal::of("connection refused").is_final());
         assert!(Refusal::KeyUsed.is_final());
+        assert!(Refusal::KeyUsed.is_of_server());
+        assert!(!Refusal::of("x509: certificate has expired").is_of_server());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::error::clean;
+use super::join::Refusal;
 use super::lenient::Fields;
 
 /// How far a tailscaled has come.
@@ -168,6 +169,14 @@ impl Status {
             unreadable_peers: bad.len(),
             domain: domain.or_else(|| status.some_text("MagicDNSSuffix")),
         }
+    }
+
+    /// Whether the server wants a login of it, whatever its state is: one that was a member goes on by what
+    /// it knew.
+    pub fn is_turned_away(&self) -> bool {
+        let is_refused = |text| Refusal::of(text).is_of_server();
+        !self.this.is_online
+            && (self.auth_url.is_some() || self.login_error().is_some_and(is_refused))
     }
 
     /// Why the last login failed, if it did.

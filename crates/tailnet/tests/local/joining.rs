@@ -112,6 +112,48 @@ async fn a_bad_key_is_named_and_a_good_one_works_afterwards() {
 }
 
 #[tokio::test]
+async fn a_member_that_connects_anew_learns_whether_it_is_one() {
+    let world = World::new();
+    let server = world.headscale();
+    server.set_policy(&open_policy()).unwrap();
+    let place = Place::new(&world.nodes[0], Some(&server));
+    let mut supervisor = place.supervisor();
+    supervisor.ensure().await.unwrap();
+    let api = place.api();
+    answers(&api).await;
+    let join = async || {
+        let (key, _) = new_key(&server);
+        let start = start(&server, &key, usual("n1", ROUTE));
+        api.join(&start, PATIENCE).await.unwrap();
+        let status = api.status().await.unwrap();
+        assert_eq!(
+            (status.state, status.this.is_online),
+            (State::Running, true)
+        );
+        status.this
+    };
+    let member = join().await;
+    api.reconnect(PATIENCE).await.unwrap();
+    let after = api.status().await.unwrap();
+    assert_eq!(
+        (after.state.clone(), &after.this.key),
+        (State::Running, &member.key)
+    );
+    assert!(!after.is_turned_away(), "{after:?}");
+
+    let id = member.node_id.unwrap().to_string();
+    let delete = ["nodes", "delete", "-i", &id, "--force"];
+    server.cli(delete).unwrap();
+    assert!(!api.status().await.unwrap().is_turned_away());
+    api.reconnect(PATIENCE).await.unwrap();
+    let after = api.status().await.unwrap();
+    assert!(after.is_turned_away(), "{after:?}");
+    // A key that is good for one login is enough, each time.
+    assert_ne!(join().await.node_id, member.node_id);
+    join().await;
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_waited_for_and_told_of() {
     let world = World::new();
     let mut server = world.headscale();

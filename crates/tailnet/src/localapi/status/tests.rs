@@ -54,6 +54,29 @@ fn a_tailscaled_that_is_logged_out_has_nulls_everywhere() {
     assert_eq!(status.login_error(), Some("authkey already used"));
 }
 
+/// As 1.102 says it of one that Headscale has deleted, and of others that look like it.
+#[test]
+fn one_that_is_turned_away_says_that_it_runs() {
+    let is_turned_away = |is_online: bool, url: &str, complaint: Option<&str>| {
+        let complaint = complaint.map(|why| format!("The last login error was: {why}"));
+        let status = Status::read(&json!({
+            "BackendState": "Running", "AuthURL": url, "Health": Vec::from_iter(complaint),
+            "Self": { "PublicKey": "nodekey:01", "Online": is_online },
+        }));
+        status.is_turned_away()
+    };
+    let url = "https://10.99.0.1/register/x";
+    assert!(is_turned_away(false, url, None));
+    assert!(is_turned_away(false, "", Some("authkey already used")));
+    // Somebody thinks about another login.
+    assert!(!is_turned_away(true, url, None));
+    assert!(!is_turned_away(true, "", Some("authkey already used")));
+    // The server is away.
+    assert!(!is_turned_away(false, "", None));
+    assert!(!is_turned_away(false, "", Some("connection refused")));
+    assert!(!is_turned_away(false, "", Some("x509: unknown authority")));
+}
+
 #[test]
 fn a_bad_member_does_not_cost_the_others() {
     let mut strange = peer();
