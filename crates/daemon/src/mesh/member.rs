@@ -46,6 +46,9 @@ fn name(peer: &Member) -> String {
 
 fn login(status: &Status) -> Login {
     match status.state {
+        State::NoState | State::Starting | State::Running if status.is_turned_away() => {
+            Login::Needed
+        }
         State::NeedsLogin => Login::Needed,
         State::NeedsMachineAuth => Login::Awaited,
         State::Stopped => Login::Stopped,

@@ -139,6 +139,9 @@ pub enum Step {
     },
     /// Log in, with a key.
     Join(Why),
+    /// Connect to the server anew, without a key. It says whether a login is needed, and costs a member
+    /// nothing.
+    Reconnect(Doubt),
     /// Tell tailscaled otherwise.
     Set(Edit),
     /// Approve networks at the server: this is the whole list.
@@ -176,8 +179,6 @@ pub enum Why {
     Forgotten,
     /// It is a member of another server's mesh.
     OtherServer,
-    /// It does not get connected though the server answers.
-    Stuck,
 }
 
 impl fmt::Display for Why {
@@ -186,6 +187,23 @@ impl fmt::Display for Why {
             Self::LoggedOut => "it is logged out",
             Self::Forgotten => "the server does not know this node any more",
             Self::OtherServer => "it is a member of another server's mesh",
+        })
+    }
+}
+
+/// Why a tailscaled's own word for how it is may be long past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// It says that it is a member, nobody is heard, and the server's list can't be read.
+    Unheard,
+    /// It does not get connected though the server answers.
+    Stuck,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unheard => "nothing is heard of other nodes",
             Self::Stuck => "it does not get connected, though the server answers",
         })
     }

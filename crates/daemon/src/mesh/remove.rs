@@ -292,7 +292,7 @@ fn own_in(server: &Server, status: &Status) -> Option<OwnNode> {
 async fn look(server: &mut Server) -> Result<(), String> {
     server.look(false).await;
     match server.problem() {
-        Some(problem) => Err(problem.to_owned()),
+        Some(problem) => Err(problem),
         None => Ok(()),
     }
 }

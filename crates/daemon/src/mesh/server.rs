@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use tailnet::headscale::{
-    ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, PreAuthKey, Proxies, Secret,
-    Settings, Uses,
+    ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, PreAuthKey, Problem, Proxies,
+    Secret, Settings, Uses,
 };
 use tailnet::localapi::Status;
 
@@ -63,7 +63,7 @@ enum Known {
     /// It answers, and there is no key to ask for more.
     Version,
     Nodes(Vec<Node>),
-    Problem(String),
+    Problem(Error),
 }
 
 /// Why there is nobody to ask.
@@ -191,7 +191,7 @@ impl Server {
                 self.failures = self.failures.saturating_add(1);
                 // It may just be starting.
                 self.offline.clear();
-                Known::Problem(with_causes(&error))
+                Known::Problem(error)
             }
         };
         self.asked = Some(Instant::now());
@@ -246,11 +246,35 @@ impl Server {
     }
 
     /// What is wrong with it.
-    pub(super) fn problem(&self) -> Option<&str> {
+    pub(super) fn problem(&self) -> Option<String> {
+        self.error().map(with_causes)
+    }
+
+    /// What is wrong with it if it is too old to be joined.
+    pub(super) fn too_old(&self) -> Option<String> {
+        let is_too_old = |error: &&Error| matches!(error.problem(), Problem::TooOld { .. });
+        let error = self.error().filter(is_too_old);
+        error.map(with_causes)
+    }
+
+    /// Whether it is there, as far as a member needs it: it may refuse our key for its list.
+    pub(super) fn answers(&self) -> bool {
+        match self.error() {
+            Some(error) => matches!(error.problem(), Problem::Unauthorized),
+            None => self.was_asked(),
+        }
+    }
+
+    fn error(&self) -> Option<&Error> {
         match &self.known {
-            Known::Problem(problem) => Some(problem),
+            Known::Problem(error) => Some(error),
             Known::Nothing | Known::Version | Known::Nodes(_) => None,
         }
+    }
+
+    /// Whether its list can be read.
+    pub(super) fn lists(&self) -> bool {
+        matches!(self.known, Known::Nodes(_))
     }
 
     /// When our key expires.

@@ -20,7 +20,9 @@ use super::measure::Measure;
 use super::memory::{HostPrefs, Kept};
 use super::outside::Outside;
 use super::patience::Patience;
-use super::plan::{self, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan};
+use super::plan::{
+    self, Doubt, Edit, Login, Own, OwnNode, Seen, ServerView, Step, Wanted, Why, plan,
+};
 use super::remotes::overlap;
 use super::server::{NoServer, Server, doubled};
 use super::unheard::Unheard;
@@ -39,6 +41,10 @@ const LISTED: Duration = Duration::from_secs(15);
 /// How long a tailscaled may take to be connected to a server that answers. It tries every 30 seconds
 /// at least.
 const CONNECTED: Duration = Duration::from_mins(1);
+/// The longest wait until it is made to connect anew once more: that begins from the beginning.
+const CONNECTED_AT_LAST: Duration = Duration::from_mins(10);
+/// How long the server's answer is waited for when it does.
+const ANSWERED: Duration = Duration::from_secs(10);
 /// How often all is looked at though nothing happened.
 const FULL_PASS: Duration = Duration::from_mins(1);
 /// How soon something that is on its way is looked at again, if no event comes before.
@@ -65,11 +71,14 @@ pub(super) struct Session {
     unheard: Unheard,
     greeted: Greeted,
     reports: Reports,
-    began: Instant,
     measured: Option<Instant>,
     joined: Option<Instant>,
     /// Since when tailscaled is on its way and the server answers.
     starting: Option<Instant>,
+    /// How often it was made to begin anew since it is on its way.
+    begun_anew: u32,
+    /// Whether nobody was heard, which the next pass asks the server about.
+    is_unheard: bool,
     is_settled: bool,
     /// Whether the policy let pods reach this node's at the last look.
     was_allowed: bool,
@@ -145,10 +154,11 @@ impl Session {
             unheard: Unheard::default(),
             greeted: Greeted::default(),
             reports,
-            began: Instant::now(),
             measured: None,
             joined: None,
             starting: None,
+            begun_anew: 0,
+            is_unheard: false,
             is_settled: false,
             was_allowed: false,
             failures: 0,
@@ -213,19 +223,26 @@ impl Session {
     /// Whether others have not been heard for so long that the server has to be asked: the next pass
     /// does so.
     pub(super) async fn is_unheard(&mut self) -> bool {
-        let Some(server) = self.server.as_mut().filter(|server| server.has_key()) else {
+        // The host's own is not ours to connect anew.
+        let can_ask = |server: &&mut Server| self.way != Way::Hosts || server.has_key();
+        let Some(server) = self.server.as_mut().filter(can_ask) else {
             return false;
         };
         // A tailscaled that does not answer is the next pass's business.
         let Ok(status) = self.tailscaled.status().await else {
             return false;
         };
-        let is_unheard = self.unheard.note(&status.peers, Instant::now());
-        if is_unheard {
+        let now = Instant::now();
+        // Who reads the list from time to time has no need of more.
+        if !server.lists() {
+            self.unheard.call(&self.tailscaled, &status.peers, now);
+        }
+        self.is_unheard = self.unheard.note(&status.peers, now);
+        if self.is_unheard {
             tracing::info!("nothing is heard of other nodes; asking the server");
             server.forget();
         }
-        is_unheard
+        self.is_unheard
     }
 
     async fn try_pass(&mut self, situation: &Situation<'_>) -> Result<Passed, String> {
@@ -261,10 +278,11 @@ impl Session {
             self.logins.end();
         }
         steps.retain(|step| !is_too_soon(step, self.joined.map(|joined| joined.elapsed())));
-        // A node that was deleted while its tailscaled was away is not told so.
-        if wanted.own.is_some() && self.is_stuck(&seen) {
-            self.starting = None;
-            steps = vec![Step::Join(Why::Stuck)];
+        if let Some(doubt) = self.doubt(&seen)
+            && wanted.own.is_some()
+            && !steps.iter().any(Step::is_login)
+        {
+            steps.push(Step::Reconnect(doubt));
         }
         if steps.iter().any(Step::is_login)
             && let Some((message, wait)) = self.logins.held(Instant::now())
@@ -369,16 +387,33 @@ impl Session {
         outcome.map(drop).map_err(|error| with_causes(&error))
     }
 
-    /// Whether tailscaled has been on its way for too long.
-    fn is_stuck(&mut self, seen: &Seen) -> bool {
-        let server = self.server.as_ref();
-        let is_answering = server.is_some_and(|it| it.was_asked() && it.problem().is_none());
-        if seen.login != Login::Starting || !is_answering {
-            self.starting = None;
-            return false;
+    /// Whether what tailscaled says of itself may be long past, though the server answers. A server that has
+    /// deleted a node does not tell it so. A login is no way to find out: of a member that is slow it would
+    /// take what it has, and the key may be used up.
+    fn doubt(&mut self, seen: &Seen) -> Option<Doubt> {
+        let is_unheard = std::mem::take(&mut self.is_unheard);
+        let is_answering = self.server.as_ref().is_some_and(Server::answers);
+        if seen.login != Login::Starting {
+            (self.starting, self.begun_anew) = (None, 0);
         }
-        let since = self.starting.get_or_insert_with(Instant::now);
-        since.elapsed() > CONNECTED
+        if !is_answering {
+            self.starting = None;
+            return None;
+        }
+        match (seen.login, &seen.server) {
+            (Login::Running, ServerView::Unknown) if is_unheard => Some(Doubt::Unheard),
+            (Login::Starting, _) => {
+                let since = *self.starting.get_or_insert_with(Instant::now);
+                let waits = [CONNECTED, CONNECTED_AT_LAST];
+                if since.elapsed() <= doubled(waits, self.begun_anew.saturating_add(1)) {
+                    return None;
+                }
+                self.starting = None;
+                self.begun_anew = self.begun_anew.saturating_add(1);
+                Some(Doubt::Stuck)
+            }
+            _ => None,
+        }
     }
 
     fn wanted(&self, situation: &Situation<'_>) -> Wanted {
@@ -462,6 +497,12 @@ impl Session {
                 self.join(wanted, seen, settings).await?;
                 tracing::info!("joined the mesh");
                 "join"
+            }
+            Step::Reconnect(doubt) => {
+                tracing::info!(%doubt, "connecting to the server anew");
+                let outcome = self.tailscaled.reconnect(ANSWERED).await;
+                outcome.map_err(|error| with_causes(&error))?;
+                "reconnect"
             }
             Step::Set(edit) => {
                 tracing::info!(?edit, "tailscaled is told otherwise");

@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tailnet::localapi::Member;
+use tailnet::localapi::{LocalApi, Member, PingKind};
 
 /// A member that gets something and has nothing to send says so within 10 seconds: `KeepaliveTimeout`,
 /// <https://www.wireguard.com/papers/wireguard.pdf>, 6.1.
 const SILENCE: Duration = Duration::from_secs(12);
 /// Silence has other reasons, too, and the server is asked less and less often about it.
 const LONGEST: Duration = Duration::from_mins(10);
+/// How often others are called, and how many of them.
+const CALL: Duration = Duration::from_mins(1);
+const MOST_CALLED: usize = 3;
 
 /// What was heard and said until now.
 #[derive(Debug)]
@@ -22,6 +25,9 @@ pub(super) struct Unheard {
     since: Option<Instant>,
     /// How long that may last before it is told.
     patience: Duration,
+    /// Since when there is nobody to be heard, by what tailscaled was told.
+    alone_since: Option<Instant>,
+    called: Option<Instant>,
 }
 
 impl Default for Unheard {
@@ -30,6 +36,8 @@ impl Default for Unheard {
             counts: BTreeMap::new(),
             since: None,
             patience: SILENCE,
+            alone_since: None,
+            called: None,
         }
     }
 }
@@ -51,12 +59,35 @@ impl Unheard {
         } else if has_sent && self.since.is_none() {
             self.since = Some(now);
         }
-        let is_late = self.since.is_some_and(|since| now - since >= self.patience);
+        if has_heard || peers.iter().any(|peer| peer.is_online) {
+            self.alone_since = None;
+        } else {
+            self.alone_since.get_or_insert(now);
+        }
+        let is_over = |since: Option<Instant>, patience: Duration| {
+            since.is_some_and(|since| now - since >= patience)
+        };
+        let is_late = is_over(self.since, self.patience) || is_over(self.alone_since, LONGEST);
         if is_late {
-            self.since = None;
+            (self.since, self.alone_since) = (None, None);
             self.patience = (self.patience * 2).min(LONGEST);
         }
         is_late
+    }
+
+    /// Calls some others by WireGuard now and then: where pods say nothing, nobody answers. What comes of
+    /// it is seen at the next look.
+    pub(super) fn call(&mut self, tailscaled: &LocalApi, peers: &[Member], now: Instant) {
+        if self.called.is_some_and(|called| now - called < CALL) {
+            return;
+        }
+        self.called = Some(now);
+        let online = peers.iter().filter(|peer| peer.is_online);
+        let addresses = online.filter_map(|peer| peer.addresses.first().copied());
+        for address in addresses.take(MOST_CALLED) {
+            let tailscaled = tailscaled.clone();
+            tokio::spawn(async move { tailscaled.ping(address, PingKind::Tsmp).await });
+        }
     }
 }
 
@@ -69,6 +100,7 @@ mod tests {
             key: key.to_owned(),
             received_bytes,
             sent_bytes,
+            is_online: true,
             ..Member::default()
         }
     }
@@ -93,7 +125,6 @@ mod tests {
     #[test]
     fn who_says_nothing_waits_for_no_answer() {
         assert_eq!(asked(60, |_| vec![peer("a", 1, 1)]), [0; 0]);
-        assert_eq!(asked(60, |_| vec![]), [0; 0]);
         // Somebody new has not been silent.
         assert_eq!(asked(60, |at| vec![peer(&at.to_string(), 1, 1)]), [0; 0]);
     }
@@ -102,5 +133,23 @@ mod tests {
     fn silence_is_told_less_and_less_often_until_it_ends() {
         let silent = |at| vec![peer("a", u64::from(at >= 100), at)];
         assert_eq!(asked(140, silent), [13, 38, 87, 113, 138]);
+    }
+
+    #[test]
+    fn who_is_told_of_nobody_asks_seldom() {
+        assert_eq!(asked(1300, |_| vec![]), [600, 1201]);
+        let away = |at| {
+            let mut peer = peer("a", 1, 1);
+            peer.is_online = at >= 400;
+            vec![peer]
+        };
+        assert_eq!(asked(1300, away), [0; 0]);
+        // One that is said to be away, and is heard.
+        let mistaken = |at| {
+            let mut peer = peer("a", at, at);
+            peer.is_online = false;
+            vec![peer]
+        };
+        assert_eq!(asked(1300, mistaken), [0; 0]);
     }
 }

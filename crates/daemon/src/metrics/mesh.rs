@@ -1,6 +1,9 @@
 //! What is counted and measured of the mesh. Other nodes are not told apart: their number is not
 //! ours to bound.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -35,6 +38,9 @@ pub struct MeshMetrics {
     pub clock_skew: Float,
     /// How long it took from a daemon's start until packets for its pods were sent here.
     pub time_to_serve: Float,
+    /// When the daemon began, as good as.
+    pub(super) began: Instant,
+    pub(super) has_served: AtomicBool,
 }
 
 impl MeshMetrics {
@@ -105,6 +111,19 @@ impl MeshMetrics {
                 "From the daemon's start until packets for its pods were sent here",
                 Float::default()
             ),
+            began: Instant::now(),
+            has_served: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that packets for pods are sent here; how many seconds that took since the daemon began, if it
+    /// is so for the first time.
+    pub fn note_served(&self) -> Option<f64> {
+        if self.has_served.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let seconds = self.began.elapsed().as_secs_f64();
+        self.time_to_serve.set(seconds);
+        Some(seconds)
     }
 }

@@ -93,6 +93,8 @@ fn use_mesh(mesh: &MeshMetrics) {
         repairs,
         clock_skew,
         time_to_serve,
+        began: _,
+        has_served: _,
     } = mesh;
     peers.get_or_create(&ByPath::default()).set(2);
     latency.observe(0.01);

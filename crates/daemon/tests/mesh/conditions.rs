@@ -157,7 +157,7 @@ struct Says {
 }
 
 /// One that is too old, and others whose clock is wrong. A node that is told to join them stays a member
-/// where it is, for they give it no key.
+/// where it is: the first is not joined by anybody, and the others give it no key.
 fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
     let says = Arc::new(Mutex::new(Says {
         version: "v0.25.1",
@@ -178,10 +178,23 @@ fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
     .unwrap();
     let url = format!("http://127.0.0.1:{}", fake.port().unwrap());
     let member = &cluster.members[0];
-    member.configure(&member.config(&url)).unwrap();
+    // Not even with a key that would do.
+    let key = cluster.headscale.preauth_key(TAG).unwrap();
+    member.sh("umask 077; touch /etc/headcni/auth-key").unwrap();
+    member.node.write("/etc/headcni/auth-key", &key).unwrap();
+    let with_key = "headscale:\n  preAuthKeyFile: /etc/headcni/auth-key\n";
+    let with_key = member.config(&url).replace("headscale:\n", with_key);
+    member.configure(&with_key).unwrap();
     member.signal(Signal::HUP);
     let words = [url.as_str(), "0.25.1", "upgrade it to 0.26 or newer"];
-    told::await_failing(member, "HeadscaleReachable", &words);
+    for condition in ["HeadscaleReachable", "MeshJoined"] {
+        told::await_failing(member, condition, &words);
+    }
+    let prefs = format!("{} debug prefs", member.tailscale_line());
+    let prefs = member.sh(&prefs).unwrap();
+    assert!(prefs.contains(&cluster.headscale.url()), "{prefs}");
+    member.configure(&member.config(&url)).unwrap();
+    member.signal(Signal::HUP);
 
     let say = |hours: i32| {
         *says.lock().unwrap() = Says {

@@ -1,5 +1,7 @@
 //! What lets a node in, and what it may do there: one key or the other is enough.
 
+use std::time::Duration;
+
 use lab::{Cluster, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
 use serde_json::{Value, json};
 
@@ -7,6 +9,9 @@ use crate::scene::Scene;
 use crate::{talk, told};
 
 const KEY: &str = "/etc/headcni/auth-key";
+/// How long a node that was deleted may take to be back, where no pod says a word: others are called each
+/// minute, and have some seconds to answer.
+const BACK: Duration = Duration::from_mins(3);
 /// A tag that is not the nodes'.
 const OTHER_TAG: &str = "tag:other";
 
@@ -100,6 +105,66 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
     let command = command.unwrap_or_else(|| panic!("no command: {said}"));
     cluster.headscale.cli(command.split(' ')).unwrap();
     node.await_ready(JOINED).unwrap();
+}
+
+#[test]
+fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
+    let scene = Scene::new(&[Site::Open, Site::Open]);
+    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let create = ["preauthkeys", "create", "--reusable", "-e", "1h", "--tags"];
+    let made = create.into_iter().chain([TAG, "-o", "json"]);
+    let made = cluster.headscale.cli(made).unwrap();
+    let key = made["key"].as_str().unwrap().to_owned();
+    let url = cluster.headscale.url();
+    for member in &cluster.members {
+        give(member, &url, &key);
+    }
+    cluster.start().unwrap();
+    let members = cluster.members.iter();
+    let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
+    talk::check_all_to_all(&pods);
+
+    let (headscale, member) = (&cluster.headscale, &cluster.members[0]);
+    let logins = || member.log().matches("joined the mesh").count();
+    let comes_back = |what: &str, act: &dyn Fn()| {
+        let before = logins();
+        act();
+        lab::eventually(BACK, &format!("logged in after {what}"), || {
+            (logins() > before).then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+        talk::await_all_to_all(&pods);
+        member.await_ready(JOINED).unwrap();
+        assert_eq!(
+            logins(),
+            before + 1,
+            "{what}: each login ends the one before"
+        );
+    };
+    comes_back("an expiry", &|| headscale.expire("node-1").unwrap());
+    comes_back("a logout", &|| {
+        let logout = format!("{} logout", member.tailscale_line());
+        member.sh(&logout).unwrap();
+    });
+    // Nobody tells it so, and its tailscaled goes on as if nothing had happened.
+    comes_back("a deletion", &|| headscale.delete("node-1").unwrap());
+
+    // One that is deleted and has no good key says so, and takes another one.
+    let unknown = format!("hskey-auth-AAAAAAAAAAAA-{}", "A".repeat(64));
+    put(member, KEY, &unknown);
+    comes_back("a deletion with a bad key", &|| {
+        headscale.delete("node-1").unwrap();
+        // It is heard of sooner where pods talk.
+        let is_told = || {
+            let talks = talk::tcp(&pods[0].pod, &pods[1].pod, pods[1].ips[0]);
+            let (is_member, why) = member.condition("MeshJoined").ok()?;
+            let is_told = talks.is_err() && !is_member && why.contains("knows no such key");
+            is_told.then_some(())
+        };
+        lab::eventually(BACK, "told of the key", is_told)
+            .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+        put(member, KEY, &key);
+    });
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::causes::with_causes;
 use crate::config::Secrets;
 use crate::mesh::member;
 use crate::mesh::plan::{self, Seen, ServerView, Wanted};
-use crate::mesh::server::{KEY_LIFE, doubled};
+use crate::mesh::server::{KEY_LIFE, Server, doubled};
 use crate::settings::Settings;
 
 /// How long a login may take.
@@ -53,6 +53,13 @@ struct Failed {
 struct Made {
     key: PreAuthKey,
     at: Instant,
+}
+
+/// A key to log in with.
+struct Key {
+    key: AuthKey,
+    /// Why it is the one that was given, though there is an API key to make one with.
+    unmade: Option<String>,
 }
 
 impl Logins {
@@ -101,19 +108,23 @@ impl Session {
             .own
             .as_ref()
             .ok_or("the host's tailscaled is not ours to log in")?;
-        let auth_key = self.key().await;
-        let auth_key = auth_key.inspect_err(|message| {
+        let key = self.key().await;
+        let key = key.inspect_err(|message| {
             self.logins.fail(message, AFTER_FAILURE, Instant::now());
         })?;
         let start = Start {
-            auth_key: Some(auth_key),
+            auth_key: Some(key.key),
             prefs: member::start_prefs(own, advertised(wanted, seen, settings)),
         };
         let Err(error) = self.tailscaled.join(&start, JOIN).await else {
             self.logins.end();
             return Ok(());
         };
-        let message = with_causes(&error);
+        let mut message = with_causes(&error);
+        if let Some(why) = key.unmade {
+            message =
+                format!("{message}; it was the key that was given, for none can be made: {why}");
+        }
         let waits = match &error {
             JoinError::Refused(refusal) if refusal.is_final() => AFTER_REFUSAL,
             _ => AFTER_FAILURE,
@@ -129,26 +140,42 @@ impl Session {
     }
 
     /// A key for one login: made for it if that can be done, else the one that was given.
-    async fn key(&mut self) -> Result<AuthKey, String> {
+    async fn key(&mut self) -> Result<Key, String> {
+        // Whatever key there is, it would be no member that we can keep. Who is one stays one.
+        if let Some(problem) = self.server.as_ref().and_then(Server::too_old) {
+            return Err(format!("this node does not join: {problem}"));
+        }
         if let Some(key) = self.logins.made(Instant::now()) {
-            return Ok(key);
+            return Ok(Key { key, unmade: None });
         }
         let made = match &self.server {
-            Some(server) if server.has_key() => server.make_key().await,
-            _ => Err("there is no API key to make one with (headscale.apiKeyFile)".to_owned()),
+            Some(server) if server.has_key() => Some(server.make_key().await),
+            _ => None,
         };
         match (made, &self.logins.keys.pre_auth_key) {
-            (Ok(key), _) => {
-                let auth_key = AuthKey::new(key.key.expose());
+            (Some(Ok(made)), _) => {
+                let key = AuthKey::new(made.key.expose());
                 let at = Instant::now();
-                self.logins.made = Some(Made { key, at });
-                Ok(auth_key)
+                self.logins.made = Some(Made { key: made, at });
+                Ok(Key { key, unmade: None })
             }
-            (Err(_), Some(given)) => Ok(AuthKey::new(given.secret.expose())),
-            (Err(why), None) => Err(format!(
-                "this node has no key to join the mesh with: {why}, and none was given \
-                 (headscale.preAuthKeyFile)"
-            )),
+            (made, Some(given)) => {
+                let unmade = made.and_then(Result::err);
+                if let Some(why) = &unmade {
+                    tracing::warn!(why, "no key can be made; the one that was given is used");
+                }
+                let key = AuthKey::new(given.secret.expose());
+                Ok(Key { key, unmade })
+            }
+            (made, None) => {
+                let why = made.and_then(Result::err).unwrap_or_else(|| {
+                    "there is no API key to make one with (headscale.apiKeyFile)".to_owned()
+                });
+                Err(format!(
+                    "this node has no key to join the mesh with: {why}, and none was given \
+                     (headscale.preAuthKeyFile)"
+                ))
+            }
         }
     }
 }

@@ -99,16 +99,15 @@ impl Session {
         told.push((Condition::PolicyAllowsPods, policy));
         report(&self.reports.conditions, told);
 
-        let is_first = served.holds && !self.kept.memory().has_served;
-        if is_first {
-            let elapsed = self.began.elapsed().as_secs_f64();
-            self.reports.metrics.mesh.time_to_serve.set(elapsed);
-            tracing::info!(seconds = elapsed, "the mesh serves this node");
+        if served.holds
+            && let Some(seconds) = self.reports.metrics.mesh.note_served()
+        {
+            tracing::info!(seconds, "the mesh serves this node");
         }
         let can_ask = self.server.as_ref().is_some_and(Server::has_key);
         let mut view = View::default();
         let change = self.kept.change_aside(|memory| {
-            memory.has_served |= is_first;
+            memory.has_served |= served.holds;
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
                 memory.id = Some(own.id);
             }
@@ -192,16 +191,18 @@ impl Session {
 
     fn credentials(&self, status: &Status) -> Verdict {
         let now = Timestamp::now();
+        let can_make = self.server.as_ref().is_some_and(Server::has_key);
         let all = [
             Credential {
                 name: "node-key",
                 expires: status.this.key_expiry,
-                remedy: "it is renewed by a login when it has expired; a tagged node's does not expire",
+                remedy: renewal(self.way, can_make, self.logins.keys.pre_auth_key.is_some()),
             },
             Credential {
                 name: "api-key",
                 expires: self.server.as_ref().and_then(Server::key_expires),
-                remedy: "make another one (headscale apikeys create) and put it in its file",
+                remedy: "the daemon does not renew it: make another one (headscale apikeys create) and put \
+                         it in its file",
             },
         ];
         for credential in &all {
@@ -331,6 +332,26 @@ fn apart(
     }
 }
 
+/// What becomes of the node's key when it expires, or what to do before, by the keys that there are.
+fn renewal(way: Way, can_make: bool, is_given: bool) -> &'static str {
+    match (way, can_make, is_given) {
+        (Way::Hosts, ..) => {
+            "run \"tailscale up --force-reauth\" on this node; a tagged node's does not expire"
+        }
+        (_, true, _) => {
+            "it is renewed by a login when it has expired; a tagged node's does not expire"
+        }
+        (_, false, true) => {
+            "it is renewed when it has expired, if the pre-auth key is good for another login \
+             (headscale.preAuthKeyFile); a tagged node's does not expire"
+        }
+        (_, false, false) => {
+            "there is no key to renew it with: set headscale.preAuthKeyFile or headscale.apiKeyFile; a \
+             tagged node's does not expire"
+        }
+    }
+}
+
 fn report(conditions: &Arc<Conditions>, told: Vec<(Condition, Verdict)>) {
     for (condition, Verdict { holds, message }) in told {
         if holds {
@@ -345,6 +366,22 @@ fn report(conditions: &Arc<Conditions>, told: Vec<(Condition, Verdict)>) {
 mod tests {
     use super::*;
     use crate::mesh::plan::Prefs;
+
+    #[test]
+    fn who_renews_a_nodes_key_depends_on_the_keys_that_there_are() {
+        for given in [true, false] {
+            assert!(renewal(Way::Hosts, true, given).contains("tailscale up"));
+            assert!(renewal(Way::Ours, true, given).contains("renewed by a login"));
+        }
+        for way in [Way::Ours, Way::OursApart] {
+            let by_given = renewal(way, false, true);
+            assert!(
+                by_given.contains("if the pre-auth key is good"),
+                "{by_given}"
+            );
+            assert!(renewal(way, false, false).contains("no key to renew it with"));
+        }
+    }
 
     #[test]
     fn a_network_is_over_when_nobody_has_it_who_can_be_asked() {

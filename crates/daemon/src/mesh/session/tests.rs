@@ -360,4 +360,127 @@ async fn who_served_first_is_known_after_a_restart() {
         !is_unique && why.contains("thief has 10.244.1.0/24, too"),
         "{why}"
     );
+
+/// As if it had been on its way for so many minutes.
+fn wait_minutes(session: &mut Session, minutes: u64) {
+    let since = session.starting.as_mut().unwrap();
+    *since = since.checked_sub(Duration::from_mins(minutes)).unwrap();
+}
+
+#[tokio::test]
+async fn a_member_that_is_slow_to_connect_is_not_logged_in_anew() {
+    let fake = Fake::start(&[OURS]).await;
+    for config in [fake.config(), fake.config_without_api_key()] {
+        (fake.world().state, fake.world().reconnects) = ("Starting", 0);
+        let settings = settings(config, &[OURS]);
+        let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+        // Less and less often: each time it begins from the beginning.
+        for (minutes, reconnects) in [(0, 0), (1, 1), (1, 1), (1, 2), (3, 2), (1, 3)] {
+            pass(&mut session, &settings, &[]).await;
+            wait_minutes(&mut session, minutes);
+            pass(&mut session, &settings, &[]).await;
+            assert_eq!(fake.world().reconnects, reconnects);
+            // It connects anew, and is on its way again.
+            pass(&mut session, &settings, &[]).await;
+        }
+        fake.world().state = "Running";
+        pass(&mut session, &settings, &[]).await;
+        assert!(told(&session, Condition::MeshJoined).0);
+        assert_eq!(fake.world().tried, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn who_hears_nobody_and_cannot_read_the_list_asks_whether_it_is_a_member() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config_without_api_key(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    pass(&mut session, &settings, &[]).await;
+    assert_eq!(fake.world().reconnects, 0);
+    session.is_unheard = true;
+    for _ in 0..2 {
+        pass(&mut session, &settings, &[]).await;
+        assert_eq!(fake.world().reconnects, 1);
+        assert!(told(&session, Condition::MeshJoined).0);
+    }
+    // A login follows only if it is none.
+    assert_eq!(fake.world().tried, [""; 0]);
+    fake.world().is_forgotten = true;
+    for _ in 0..2 {
+        pass(&mut session, &settings, &[]).await;
+    }
+    assert!(!told(&session, Condition::MeshJoined).0);
+    assert_eq!(fake.world().tried, ["given"]);
+}
+
+#[tokio::test]
+async fn who_reads_the_list_or_has_a_tailscaled_of_the_hosts_connects_nothing_anew() {
+    let fake = Fake::start(&[OURS]).await;
+    let (listed, unlisted) = (fake.config(), fake.config_without_api_key());
+    for (way, config) in [(Way::Ours, listed), (Way::Hosts, unlisted)] {
+        let settings = settings(config, &[OURS]);
+        let mut session = session(&fake, way, &settings, &[OURS]);
+        session.is_unheard = true;
+        pass(&mut session, &settings, &[]).await;
+    }
+    assert_eq!(fake.world().reconnects, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_not_joined_whatever_key_there_is() {
+    let fake = Fake::start(&[OURS]).await;
+    fake.world().version = "v0.25.1";
+    let settings = settings(fake.config_without_api_key(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    // A member stays one.
+    pass(&mut session, &settings, &[]).await;
+    assert!(told(&session, Condition::MeshJoined).0);
+    assert!(!told(&session, Condition::HeadscaleReachable).0);
+    fake.world().state = "NeedsLogin";
+    for _ in 0..2 {
+        pass(&mut session, &settings, &[]).await;
+    }
+    let (is_member, why) = told(&session, Condition::MeshJoined);
+    let words = ["0.25.1", "upgrade it to 0.26 or newer"];
+    assert!(
+        !is_member && words.iter().all(|word| why.contains(word)),
+        "{why}"
+    );
+    assert_eq!(fake.world().tried, [""; 0]);
+}
+
+#[tokio::test]
+async fn why_no_key_could_be_made_is_told_with_what_became_of_the_given_one() {
+    let fake = Fake::start(&[OURS]).await;
+    let mut config = fake.config_without_api_key();
+    config.headscale.api_key_file = fake.config().headscale.api_key_file;
+    (fake.world().state, fake.world().makes_keys) = ("NeedsLogin", false);
+    fake.world().refusal = Some("authkey already used");
+    let settings = settings(config, &[OURS]);
+    let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+    pass(&mut session, &settings, &[]).await;
+    let (_, why) = told(&session, Condition::MeshJoined);
+    let words = [
+        "used already: give a new one",
+        "none can be made: ",
+        "pre-auth key",
+    ];
+    assert!(words.iter().all(|word| why.contains(word)), "{why}");
+    assert_eq!(fake.world().tried, ["given"]);
+}
+
+#[tokio::test]
+async fn each_daemon_tells_how_long_it_took_until_the_mesh_served() {
+    let fake = Fake::start(&[OURS]).await;
+    let settings = settings(fake.config(), &[OURS]);
+    for has_served in [false, true] {
+        let mut session = session(&fake, Way::Ours, &settings, &[OURS]);
+        assert_eq!(session.kept.memory().has_served, has_served);
+        pass(&mut session, &settings, &[]).await;
+        let first = session.reports.metrics.mesh.time_to_serve.get();
+        assert!(first > 0.0);
+        pass(&mut session, &settings, &[]).await;
+        let later = session.reports.metrics.mesh.time_to_serve.get();
+        assert!(first.to_bits() == later.to_bits(), "{first}, then {later}");
+    }
 }

@@ -42,6 +42,13 @@ pub(super) struct World {
     pub(super) busy: Option<&'static str>,
     /// What the server says to a login. Without it, tailscaled ends in the middle of one.
     pub(super) refusal: Option<&'static str>,
+    /// Whether the server has deleted this node, which tailscaled learns when it connects anew.
+    pub(super) is_forgotten: bool,
+    /// How often it did.
+    pub(super) reconnects: usize,
+    pub(super) version: &'static str,
+    /// Whether the server makes keys.
+    pub(super) makes_keys: bool,
     /// What somebody else does while the server is asked for its list.
     pub(super) meddle: Option<fn(&mut World)>,
     /// All that was asked.
@@ -76,6 +83,10 @@ impl Fake {
             busy: None,
             refusal: None,
             is_silent: false,
+            is_forgotten: false,
+            reconnects: 0,
+            version: "v0.29.3",
+            makes_keys: true,
             meddle: None,
             calls: Vec::new(),
             tried: Vec::new(),
@@ -119,9 +130,19 @@ impl Fake {
         LocalApi::new(self.path("ts.sock"))
     }
 
+    /// The same for a node that has a pre-auth key only.
+    pub(super) fn config_without_api_key(&self) -> Config {
+        let mut config = self.config();
+        config.headscale.api_key_file = None;
+        config.headscale.pre_auth_key_file = Some(self.path("auth-key"));
+        write_atomic(&self.path("auth-key"), b"given", 0o600).unwrap();
+        config
+    }
+
     /// The server, asked without a proxy, whatever the environment has.
     pub(super) fn server(&self, config: &Config) -> Server {
-        let key = Some(Secret::new(KEY));
+        let key = config.headscale.api_key_file.as_ref();
+        let key = key.map(|_| Secret::new(KEY));
         let settings = tailnet::headscale::Settings {
             url: self.url.clone(),
             api_key: key.clone(),
@@ -165,14 +186,16 @@ impl World {
     fn local(&mut self, method: &Method, path: &str, body: &Value) -> Option<String> {
         let routes = &self.prefs["AdvertiseRoutes"];
         let complaint = |error| format!("You are logged out. The last login error was: {error}");
+        let is_told = self.is_forgotten && self.reconnects > 0;
         let answer = match (method.as_str(), path) {
             ("GET", "status") if self.is_silent => return None,
             ("GET", "status") => json!({
                 "BackendState": self.state, "HaveNodeKey": true, "TailscaleIPs": ["100.64.0.1"],
+                "AuthURL": if is_told { "https://127.0.0.1/register/x" } else { "" },
                 "Health": self.refusal.map(complaint).into_iter().collect::<Vec<_>>(),
                 "Self": {
                     "PublicKey": "nodekey:ab", "HostName": "n1", "TailscaleIPs": ["100.64.0.1"],
-                    "PrimaryRoutes": routes, "Tags": ["tag:k8s-node"],
+                    "PrimaryRoutes": routes, "Tags": ["tag:k8s-node"], "Online": !is_told,
                 },
             }),
             ("GET", "prefs") => self.prefs.clone(),
@@ -188,6 +211,10 @@ impl World {
                 let refusal = json!({ "ErrMessage": self.refusal });
                 return Some(format!("{}\n{refusal}\n", json!({ "State": 2 })));
             }
+            ("POST", "start") if *body == json!({}) => {
+                self.reconnects += 1;
+                json!({})
+            }
             ("POST", "start") => {
                 self.tried.push(body["AuthKey"].as_str()?.to_owned());
                 json!({})
@@ -200,7 +227,7 @@ impl World {
 
     fn server(&mut self, call: &str, body: &Value) -> Option<String> {
         let answer = match call {
-            "GET /version" => json!({ "version": "v0.29.3" }),
+            "GET /version" => json!({ "version": self.version }),
             "GET /api/v1/node" => {
                 let mut nodes = self.others.clone();
                 nodes.push(self.node());
@@ -219,7 +246,7 @@ impl World {
                 self.others.clear();
                 json!({})
             }
-            "POST /api/v1/preauthkey" => {
+            "POST /api/v1/preauthkey" if self.makes_keys => {
                 let id = self.count(call).to_string();
                 json!({ "preAuthKey": { "id": id, "key": format!("made-{id}") } })
             }
