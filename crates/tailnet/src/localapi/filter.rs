@@ -1,5 +1,6 @@
 //! What the mesh's policy lets through to this node.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -32,16 +33,25 @@ pub enum Reach {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    from: Vec<Span>,
+    from: Vec<Source>,
     to: Vec<Target>,
     /// Empty for TCP, UDP and ICMP.
     protocols: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    span: Span,
+    /// As the rule has it.
+    text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     span: Span,
-    has_all_ports: bool,
+    text: String,
+    first_port: u64,
+    last_port: u64,
 }
 
 /// Addresses of one family, from the first to the last.
@@ -54,7 +64,7 @@ struct Span {
 
 impl PacketFilter {
     /// Reads tailscaled's own rules: <https://pkg.go.dev/tailscale.com/tailcfg#FilterRule>.
-    pub(super) fn read(value: &Value) -> Self {
+    pub fn read(value: &Value) -> Self {
         let rules = value.as_array().into_iter().flatten();
         Self {
             rules: rules.map(Rule::read).collect(),
@@ -65,52 +75,58 @@ impl PacketFilter {
     /// several rules together would open count as a part.
     pub fn reach(&self, from: &IpNet, to: &IpNet) -> Reach {
         let (from, to) = (Span::of(from), Span::of(to));
-        if from.is_v6 != to.is_v6 {
+        let passing: Vec<_> = self.between(from, to).collect();
+        if passing.is_empty() {
             return Reach::Nothing;
         }
         let icmp = if from.is_v6 { ICMPV6 } else { ICMP };
-        let is_whole = [TCP, UDP, icmp]
-            .into_iter()
-            .all(|protocol| covers(&self.openings(protocol), from, to));
-        if is_whole {
-            return Reach::Whole;
-        }
-        let touches = |rule: &Rule| {
-            rule.from.iter().any(|span| span.touches(from))
-                && rule.to.iter().any(|target| target.span.touches(to))
+        let opens = |rule: &Rule, target: &Target, protocol| {
+            let is_meant = rule.protocols.is_empty() || rule.protocols.contains(&protocol);
+            is_meant && (protocol == icmp || target.has_all_ports())
         };
-        if self.rules.iter().any(touches) {
-            Reach::Part
-        } else {
-            Reach::Nothing
-        }
+        let is_whole = [TCP, UDP, icmp].into_iter().all(|protocol| {
+            let open = passing.iter();
+            let open = open.filter(|(rule, _, target)| opens(rule, target, protocol));
+            let spans = open.map(|(_, source, target)| (source.span, target.span));
+            covers(&spans.collect::<Vec<_>>(), from, to)
+        });
+        if is_whole { Reach::Whole } else { Reach::Part }
     }
 
-    /// What all of a protocol may pass, as pairs of source and destination.
-    fn openings(&self, protocol: u64) -> Vec<(Span, Span)> {
-        let has_no_ports = [ICMP, ICMPV6].contains(&protocol);
-        let of_rule = |rule: &Rule| {
-            let is_meant = rule.protocols.is_empty() || rule.protocols.contains(&protocol);
-            let targets = rule.to.iter();
-            let open = targets.filter(|target| is_meant && (has_no_ports || target.has_all_ports));
-            let open: Vec<Span> = open.map(|target| target.span).collect();
-            let pairs = rule
-                .from
-                .iter()
-                .flat_map(|from| open.iter().map(|to| (*from, *to)));
-            pairs.collect::<Vec<_>>()
-        };
-        self.rules.iter().flat_map(of_rule).collect()
+    /// Whether any of the traffic from one network to another is let through.
+    pub fn lets_any(&self, from: &IpNet, to: &IpNet) -> bool {
+        self.between(Span::of(from), Span::of(to)).next().is_some()
+    }
+
+    /// What is let through from one network to another, in words like the policy's.
+    pub fn passing(&self, from: &IpNet, to: &IpNet) -> BTreeSet<String> {
+        let all = self.between(Span::of(from), Span::of(to));
+        all.map(|(rule, source, target)| {
+            let (ports, protocols) = (target.ports(), rule.protocols());
+            format!("{} to {}:{ports}{protocols}", source.text, target.text)
+        })
+        .collect()
+    }
+
+    /// What rules have to say about two networks.
+    fn between(&self, from: Span, to: Span) -> impl Iterator<Item = (&Rule, &Source, &Target)> {
+        self.rules.iter().flat_map(move |rule| {
+            let sources = rule.from.iter();
+            let sources = sources.filter(move |source| source.span.touches(from));
+            sources.flat_map(move |source| {
+                let targets = rule.to.iter();
+                let targets = targets.filter(move |target| target.span.touches(to));
+                targets.map(move |target| (rule, source, target))
+            })
+        })
     }
 }
 
 /// Whether pairs of sources and destinations make up the whole of one pair.
 fn covers(openings: &[(Span, Span)], from: Span, to: Span) -> bool {
-    let useful = |(source, target): &&(Span, Span)| source.touches(from) && target.touches(to);
-    let openings: Vec<_> = openings.iter().filter(useful).collect();
     // Between two of these, each source has the same destinations.
     let mut starts = vec![from.first];
-    for (source, _) in &openings {
+    for (source, _) in openings {
         starts.push(source.first);
         starts.extend(source.last.checked_add(1));
     }
@@ -146,17 +162,59 @@ impl Rule {
         let to = rule.list("DstPorts").iter().flat_map(|entry| {
             let entry = Fields::of(entry);
             let ports = entry.within("Ports");
-            let has_all_ports = ports.number("First") == 0 && ports.number("Last") == 65_535;
-            let spans = Span::read(&entry.text("IP"));
-            spans.into_iter().map(move |span| Target {
+            let (first_port, last_port) = (ports.number("First"), ports.number("Last"));
+            let text = entry.text("IP");
+            let spans = Span::read(&text).into_iter();
+            spans.map(move |span| Target {
                 span,
-                has_all_ports,
+                text: text.clone(),
+                first_port,
+                last_port,
+            })
+        });
+        let from = from.into_iter().flat_map(|text| {
+            let spans = Span::read(&text).into_iter();
+            spans.map(move |span| Source {
+                span,
+                text: text.clone(),
             })
         });
         Self {
-            from: from.iter().flat_map(|text| Span::read(text)).collect(),
+            from: from.collect(),
             to: to.collect(),
             protocols: rule.typed("IPProto").unwrap_or_default(),
+        }
+    }
+
+    /// The protocols, if they are not all that count.
+    fn protocols(&self) -> String {
+        let named = self.protocols.iter().map(|number| match *number {
+            ICMP => "ICMP".to_owned(),
+            TCP => "TCP".to_owned(),
+            UDP => "UDP".to_owned(),
+            ICMPV6 => "ICMPv6".to_owned(),
+            other => format!("protocol {other}"),
+        });
+        let named: Vec<String> = named.collect();
+        if named.is_empty() {
+            return String::new();
+        }
+        format!(" ({})", named.join(", "))
+    }
+}
+
+impl Target {
+    fn has_all_ports(&self) -> bool {
+        self.first_port == 0 && self.last_port == 65_535
+    }
+
+    fn ports(&self) -> String {
+        if self.has_all_ports() {
+            "*".to_owned()
+        } else if self.first_port == self.last_port {
+            self.first_port.to_string()
+        } else {
+            format!("{}-{}", self.first_port, self.last_port)
         }
     }
 }

@@ -66,6 +66,8 @@ pub struct Prefs {
     pub no_snat: bool,
     /// Whether packets pass that belong to no connection it knows of. None if nobody said.
     pub no_stateful_filtering: Option<bool>,
+    /// Whether it drops all that others begin.
+    pub shields_up: bool,
     /// What it does to the host's packet filter.
     pub netfilter_mode: NetfilterMode,
     /// Whether it asks Tailscale for updates.
@@ -93,6 +95,7 @@ impl Prefs {
             advertise_tags: prefs.texts("AdvertiseTags"),
             no_snat: prefs.is("NoSNAT"),
             no_stateful_filtering: prefs.typed("NoStatefulFiltering"),
+            shields_up: prefs.is("ShieldsUp"),
             netfilter_mode: NetfilterMode::numbered(prefs.number("NetfilterMode")),
             auto_update_check: prefs.within("AutoUpdate").is("Check"),
             auto_update_apply: prefs.within("AutoUpdate").typed("Apply"),
@@ -161,6 +164,8 @@ pub struct PrefsEdit {
     pub no_snat: Option<bool>,
     /// Whether packets pass that belong to no connection; `Some(None)` takes back what was said.
     pub no_stateful_filtering: Option<Option<bool>>,
+    /// Whether to drop all that others begin.
+    pub shields_up: Option<bool>,
     /// What to do to the host's packet filter.
     pub netfilter_mode: Option<NetfilterMode>,
     /// Whether to ask Tailscale for updates.
@@ -198,6 +203,7 @@ impl PrefsEdit {
                 "NoStatefulFiltering",
                 self.no_stateful_filtering.map(Value::from),
             ),
+            ("ShieldsUp", self.shields_up.map(Value::from)),
             (
                 "NetfilterMode",
                 self.netfilter_mode.map(|mode| mode.number().into()),

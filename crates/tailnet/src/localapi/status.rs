@@ -88,6 +88,8 @@ pub struct Status {
     pub health: Vec<String>,
     /// Its addresses in the mesh.
     pub addresses: Vec<IpAddr>,
+    /// Whether it has an interface that the kernel sends packets by. None if it does not say.
+    pub has_tun: Option<bool>,
     /// Itself, as a member.
     pub this: Member,
     /// The other members that it may know of.
@@ -161,6 +163,7 @@ impl Status {
                 .map(|text| clean(text))
                 .collect(),
             addresses: status.all("TailscaleIPs"),
+            has_tun: status.typed("TUN"),
             this: status
                 .value("Self")
                 .and_then(Member::read)

@@ -118,3 +118,25 @@ fn grants_of_capabilities_let_nothing_through() {
 fn no_rules_let_nothing_through(#[case] rules: Value) {
     assert_eq!(reach(&rules, PODS, OURS), Reach::Nothing);
 }
+
+#[rstest]
+#[case::all(open(&["*"], &["*"]), "* to *:*")]
+#[case::sources(open(&["10.244.2.0/24", "100.64.0.2"], &[OURS]), "10.244.2.0/24 to 10.244.1.0/24:*")]
+#[case::one_port(
+    json!({ "SrcIPs": [PODS], "IPProto": [6],
+        "DstPorts": [{ "IP": OURS, "Ports": { "First": 80, "Last": 80 } }] }),
+    "10.244.0.0/16 to 10.244.1.0/24:80 (TCP)"
+)]
+#[case::ports(
+    json!({ "SrcIPs": [PODS], "IPProto": [17, 132],
+        "DstPorts": [{ "IP": "10.244.1.7", "Ports": { "First": 80, "Last": 90 } }] }),
+    "10.244.0.0/16 to 10.244.1.7:80-90 (UDP, protocol 132)"
+)]
+#[case::nothing(open(&["100.64.0.2"], &["*"]), "")]
+fn what_passes_is_said_in_the_policys_words(#[case] rule: Value, #[case] words: &str) {
+    let (from, to) = (PODS.parse().unwrap(), OURS.parse().unwrap());
+    let filter = PacketFilter::read(&json!([rule]));
+    let said: Vec<String> = filter.passing(&from, &to).into_iter().collect();
+    assert_eq!(said.join("; "), words);
+    assert_eq!(filter.lets_any(&from, &to), !words.is_empty());
+}

@@ -6,6 +6,7 @@ fn told() -> Value {
         "WantRunning": true, "LoggedOut": false, "Hostname": "n1", "OperatorUser": "max",
         "AdvertiseRoutes": ["10.244.1.0/24"], "AdvertiseTags": null, "NoSNAT": true,
         "NoStatefulFiltering": null, "NetfilterMode": 2, "ExitNodeID": "x",
+        "ShieldsUp": true,
         "AutoUpdate": { "Check": true, "Apply": null },
         "Config": { "PrivateNodeKey": "privkey:secret" },
     })
@@ -18,6 +19,7 @@ fn what_was_told_is_read_without_its_keys() {
     assert_eq!(prefs.advertise_tags, [] as [String; 0]);
     assert_eq!(prefs.netfilter_mode, NetfilterMode::On);
     assert_eq!(prefs.no_stateful_filtering, None);
+    assert!(prefs.shields_up);
     assert!(prefs.auto_update_check && prefs.auto_update_apply.is_none());
     assert!(!format!("{prefs:?}").contains("secret"));
 }
@@ -27,12 +29,14 @@ fn only_what_is_meant_is_marked() {
     let edit = PrefsEdit {
         advertise_routes: Some(vec![]),
         no_stateful_filtering: Some(None),
+        shields_up: Some(false),
         auto_update_check: Some(false),
         ..PrefsEdit::default()
     };
     let patch = json!({
         "AdvertiseRoutes": [], "AdvertiseRoutesSet": true,
         "NoStatefulFiltering": null, "NoStatefulFilteringSet": true,
+        "ShieldsUp": false, "ShieldsUpSet": true,
         "AutoUpdate": { "Check": false }, "AutoUpdateSet": { "CheckSet": true },
     });
     assert_eq!(edit.patch(), patch);

@@ -19,13 +19,14 @@ fn peer() -> Value {
 fn a_member_is_read_whole() {
     let status = Status::read(&json!({
         "Version": "1.102.5", "BackendState": "Running", "HaveNodeKey": true, "AuthURL": "",
-        "TailscaleIPs": ["100.64.0.1"], "Health": ["relay is far"],
+        "TailscaleIPs": ["100.64.0.1"], "Health": ["relay is far"], "TUN": false,
         "Self": { "ID": "1", "PublicKey": "nodekey:01", "PrimaryRoutes": ["10.244.1.0/24"] },
         "CurrentTailnet": { "MagicDNSSuffix": "tail.test" }, "MagicDNSSuffix": "old",
         "Peer": { "nodekey:02": peer() },
     }));
     assert_eq!(status.state, State::Running);
     assert_eq!(status.auth_url, None);
+    assert_eq!(status.has_tun, Some(false));
     assert_eq!(status.domain.as_deref(), Some("tail.test"));
     assert_eq!(status.this.served, ["10.244.1.0/24".parse().unwrap()]);
     let [peer] = &status.peers[..] else {
@@ -52,6 +53,7 @@ fn a_tailscaled_that_is_logged_out_has_nulls_everywhere() {
     assert_eq!(status.this, Member::default());
     assert_eq!(status.peers, []);
     assert_eq!(status.login_error(), Some("authkey already used"));
+    assert_eq!(status.has_tun, None);
 }
 
 /// As 1.102 says it of one that Headscale has deleted, and of others that look like it.
