@@ -2,8 +2,8 @@
 //! others.
 //!
 //! [`plan`] says what has to be done, [`remotes`] whose word counts, [`outside`] which pods get a route
-//! of their own, [`apart`] which addresses must not be used by anybody else, [`verdict`] what a person
-//! is told; all of them are pure.
+//! of their own, [`apart`] which addresses must not be used by anybody else, [`passage`] what the policy
+//! lets through, [`verdict`] what a person is told; all of them are pure.
 
 pub mod apart;
 mod around;
@@ -20,6 +20,7 @@ mod namespace;
 mod ours;
 pub mod outside;
 mod owners;
+pub mod passage;
 mod patience;
 pub mod plan;
 pub mod remotes;

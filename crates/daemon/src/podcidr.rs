@@ -71,6 +71,15 @@ pub struct NodeNetworks {
     pub base_source: Option<Source>,
 }
 
+impl NodeNetworks {
+    /// Those of this node whose cluster's network is not known; `said` is what the configuration says the
+    /// cluster's to be. A cluster of one node may have no more.
+    pub fn without_base(&self, said: &[IpNet]) -> Vec<IpNet> {
+        let stands_for_it = |net: &&IpNet| self.base.contains(net) && !said.contains(net);
+        self.local.iter().filter(stands_for_it).copied().collect()
+    }
+}
+
 /// Where networks are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {

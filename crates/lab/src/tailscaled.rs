@@ -22,6 +22,8 @@ const LOG: &str = "/var/log/tailscaled.log";
 const AUTHORITY: &str = "/etc/lab-authority.pem";
 const KEY: &str = "/run/tailscale/lab-auth-key";
 const LINK: &str = "tailscale0";
+/// In the place of a link: none.
+const USERSPACE: &str = "userspace-networking";
 
 /// How long it may take until it answers, and until it has joined.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -66,13 +68,22 @@ impl<'a> Tailscaled<'a> {
     /// Starts it again with what it knew, and returns when it answers, which may be long before it
     /// has found its server or peers again.
     pub fn resume(&mut self) -> Result<()> {
+        self.resume_by(LINK)
+    }
+
+    /// The same without a link: it takes packets from nobody but itself.
+    pub fn resume_without_link(&mut self) -> Result<()> {
+        self.resume_by(USERSPACE)
+    }
+
+    fn resume_by(&mut self, link: &str) -> Result<()> {
         // [`Running`] keeps what a program says in memory, and this one has much to say.
         let mut command = self.node.command("sh");
         command
             .args(["-c", "exec \"$@\" >>\"$0\" 2>&1", LOG])
             .arg(&self.program)
             .arg("--no-logs-no-support")
-            .arg(format!("--tun={LINK}"))
+            .arg(format!("--tun={link}"))
             .arg(format!("--statedir={STATE}"))
             .arg(format!("--socket={TAILSCALED_SOCKET}"))
             .arg("--port=41641")

@@ -199,6 +199,7 @@ mod tests {
             auth_url: None,
             health: Vec::new(),
             addresses: Vec::new(),
+            has_tun: Some(true),
             this: Member::default(),
             peers,
             unreadable_peers: 0,

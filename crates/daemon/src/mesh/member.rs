@@ -18,6 +18,7 @@ pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
             keeps_source: prefs.no_snat,
             passes_stateless: prefs.no_stateful_filtering == Some(true),
             takes_dns: prefs.corp_dns,
+            shields_up: prefs.shields_up,
         },
         serving: status.this.served.clone(),
         peers: status
@@ -91,6 +92,7 @@ pub(super) fn prefs_edit(edit: &Edit) -> PrefsEdit {
         no_snat: edit.keep_source.then_some(true),
         no_stateful_filtering: edit.pass_stateless.then_some(Some(true)),
         corp_dns: edit.leave_dns.then_some(false),
+        shields_up: edit.lower_shields.then_some(false),
         ..PrefsEdit::default()
     }
 }

@@ -82,6 +82,8 @@ pub struct Prefs {
     pub passes_stateless: bool,
     /// Whether it takes the host's DNS over.
     pub takes_dns: bool,
+    /// Whether it drops all that others begin.
+    pub shields_up: bool,
 }
 
 /// What the server says about us and others.
@@ -230,6 +232,8 @@ pub struct Edit {
     pub pass_stateless: bool,
     /// To leave the host's DNS alone.
     pub leave_dns: bool,
+    /// To let in what others begin.
+    pub lower_shields: bool,
 }
 
 /// Another member that has, or wants, what is ours.
@@ -443,6 +447,7 @@ fn edit(wanted: &Wanted, seen: &Seen, routes: &[IpNet]) -> Edit {
         keep_source: !prefs.keeps_source,
         pass_stateless: !prefs.passes_stateless,
         leave_dns: own.is_some() && prefs.takes_dns,
+        lower_shields: own.is_some() && prefs.shields_up,
     }
 }
 

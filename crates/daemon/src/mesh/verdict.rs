@@ -9,8 +9,10 @@ use tailnet::headscale::Clock;
 use tailnet::localapi::Member;
 
 use super::outside::MOST;
+use super::passage::Passage;
 use super::plan::{Conflict, Login, OwnNode, Prefs, Seen, ServerView, Wanted, serves};
 use super::remotes::Refusal;
+use crate::kubernetes::{NodeFacts, Others};
 use crate::listing::first_of;
 
 /// Keys that expire sooner than this are told of.
@@ -176,6 +178,68 @@ pub fn left_out(addresses: &BTreeSet<IpNet>) -> Option<String> {
     ))
 }
 
+/// What is wrong if tailscaled drops all that other nodes' pods begin.
+pub fn shielded(seen: &Seen, is_ours: bool) -> Option<String> {
+    if seen.login != Login::Running || !seen.prefs.shields_up {
+        return None;
+    }
+    let remedy = if is_ours {
+        "it is told to let it in"
+    } else {
+        "run \"tailscale set --shields-up=false\" on this node"
+    };
+    Some(format!(
+        "tailscaled drops all that comes to this node's pods (ShieldsUp): {remedy}"
+    ))
+}
+
+/// What is wrong if tailscaled has no link that packets of pods could go by.
+pub fn linkless(
+    seen: &Seen,
+    has_tun: Option<bool>,
+    has_link: bool,
+    is_ours: bool,
+) -> Option<String> {
+    let is_member = seen.login == Login::Running;
+    let why = match (has_tun, is_ours) {
+        (Some(false), true) => {
+            "tailscaled runs without an interface (--tun=userspace-networking): start it with \
+             --tun= and the name in tailscale.interface"
+        }
+        (Some(false), false) => {
+            "the host's tailscaled runs without an interface (--tun=userspace-networking): start it \
+             with --tun=tailscale0, or set tailscale.mode: daemon"
+        }
+        _ if has_link => return None,
+        _ => {
+            "no link of this node has the address of its tailscaled: let it run in the host's \
+             network, or set tailscale.mode: daemon"
+        }
+    };
+    is_member.then(|| format!("packets of pods don't get into the mesh: {why}"))
+}
+
+/// What is wrong if no network of another node can be known to be pods': the cluster's are not known for
+/// `unknown`, and Kubernetes does not say what other nodes have.
+pub fn baseless(unknown: &[IpNet], nodes: Option<&Others<'_>>) -> Option<String> {
+    let is_helped = |net: &IpNet| {
+        let has = |of: fn(&NodeFacts) -> &[IpNet]| {
+            let mut all = nodes.into_iter().flatten().flat_map(|(_, facts)| of(facts));
+            all.any(|one| is_ipv4(one) == is_ipv4(net))
+        };
+        nodes.is_some() && (has(|facts| &facts.assigned) || !has(|facts| &facts.said))
+    };
+    let families = unknown.iter().filter(|net| !is_helped(net));
+    let families = families.map(|net| if is_ipv4(net) { "IPv4" } else { "IPv6" });
+    let families = first_of(families, " and ");
+    (!families.is_empty()).then(|| {
+        format!(
+            "no pod of another node can be reached by {families}, because the cluster's network is not \
+             known: set network.podCIDR.base"
+        )
+    })
+}
+
 /// Whether nobody else has what this node has.
 pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
     let words = conflicts.iter().map(Conflict::to_string);
@@ -202,15 +266,27 @@ pub fn unique(conflicts: &[Conflict], refusals: &[Refusal]) -> Verdict {
     ))
 }
 
-/// Whether the policy lets pods reach this node's pods: `blocked` are pairs of networks between which
-/// it does not.
-pub fn policy(blocked: &[(IpNet, IpNet)], tag: &str, base: &[IpNet]) -> Verdict {
-    let Some((from, to)) = blocked.first() else {
-        return Verdict::holds("the policy lets pods reach pods");
-    };
-    let sources: Vec<String> = base.iter().map(|net| format!("\"{net}\"")).collect();
-    let targets: Vec<String> = base.iter().map(|net| format!("\"{net}:*\"")).collect();
+/// Whether the policy lets pods reach this node's pods. Who lets only a part through means to.
+pub fn policy(found: &Passage, tag: &str, base: &[IpNet]) -> Verdict {
+    let well = "the policy lets pods reach pods";
+    if found.blocked.is_empty() && found.partly.is_empty() {
+        return Verdict::holds(well);
+    }
+    if found.blocked.is_empty() {
+        let (from, passing) = (
+            first_of(&found.partly, ", "),
+            first_of(&found.passing, "; "),
+        );
+        return Verdict::holds(format!("{well}, those of {from} in part: only {passing}"));
+    }
+    let (from, to): (BTreeSet<IpNet>, BTreeSet<IpNet>) = found.blocked.iter().copied().unzip();
+    // A node may have networks that are not in the base.
+    let blocked = from.iter().chain(&to).copied();
+    let all = IpNet::aggregate(&base.iter().copied().chain(blocked).collect());
+    let sources: Vec<String> = all.iter().map(|net| format!("\"{net}\"")).collect();
+    let targets: Vec<String> = all.iter().map(|net| format!("\"{net}:*\"")).collect();
     let (sources, targets) = (sources.join(","), targets.join(","));
+    let (from, to) = (first_of(&from, ", "), first_of(&to, " and "));
     Verdict::fails(format!(
         "the policy drops packets from {from} to {to}: pods have addresses of their own, which it must \
          name; add to its acls {{\"action\":\"accept\",\"src\":[\"{tag}\",{sources}],\
@@ -288,6 +364,10 @@ pub fn counts(wanted: &Wanted, prefs: &Prefs, own: Option<&OwnNode>, seen: &Seen
         }),
         count(&|route| serves(seen, route)),
     ]
+}
+
+fn is_ipv4(net: &IpNet) -> bool {
+    net.addr().is_ipv4()
 }
 
 fn has_all(all: &[IpNet], some: &[IpNet]) -> bool {

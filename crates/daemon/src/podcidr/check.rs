@@ -221,7 +221,8 @@ pub(super) fn warnings(local: &[IpNet], base: &[IpNet]) -> Vec<String> {
         match (has(local, is_kind), has(base, is_kind)) {
             (true, false) => warnings.push(format!(
                 "the cluster's {family} network is not known, so that other nodes' pods count as \
-                 outside of the cluster: set network.podCIDR.base"
+                 outside of the cluster, and get no route by the mesh unless Kubernetes has assigned \
+                 their networks: set network.podCIDR.base"
             )),
             (false, true) => warnings.push(format!(
                 "the cluster has an {family} network, but this node has none of it"

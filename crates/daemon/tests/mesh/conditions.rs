@@ -39,6 +39,8 @@ fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
     })
     .unwrap();
 
+    a_policy_for_some_nodes_or_ports_is_told(&cluster, &policy);
+    shields_are_lowered_again(&cluster, &pods);
     addresses_of_the_mesh_are_missed(&cluster);
     services_with_addresses_of_the_mesh_are_refused(&cluster);
     networks_are_approved_again(&mut cluster, policy);
@@ -46,6 +48,51 @@ fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
     a_dead_server_is_told_of(&mut cluster);
     servers_that_no_real_one_can_be_are_told_of(&cluster);
     talk::await_all_to_all(&pods);
+}
+
+/// Who forgets a node is told, and who means some ports only is not held up.
+fn a_policy_for_some_nodes_or_ports_is_told(cluster: &Cluster<'_>, right: &Value) {
+    let member = &cluster.members[0];
+    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    policy["acls"][0]["src"] = json!([TAG, "10.244.1.0/24", POD_NETWORKS[1].to_string()]);
+    cluster.headscale.set_policy(&policy).unwrap();
+    let words = ["from 10.244.2.0/24 to 10.244.1.0/24:", "add to its acls"];
+    told::await_failing(member, "PolicyAllowsPods", &words);
+
+    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    policy["acls"][0]["dst"] = POD_NETWORKS.map(|net| format!("{net}:80")).into();
+    cluster.headscale.set_policy(&policy).unwrap();
+    let says = |words: &str| {
+        eventually(JOINED, words, || {
+            let (holds, said) = member.condition("PolicyAllowsPods").ok()?;
+            (holds && said.contains(words)).then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+    };
+    says("those of 10.244.2.0/24");
+    says(":80");
+    cluster.headscale.set_policy(right).unwrap();
+    eventually(JOINED, "all is let through again", || {
+        let (holds, said) = member.condition("PolicyAllowsPods").ok()?;
+        (holds && said == "the policy lets pods reach pods").then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+}
+
+/// On a tailscaled of ours nobody has a reason to raise them.
+fn shields_are_lowered_again(cluster: &Cluster<'_>, pods: &[Attached<'_>]) {
+    let member = &cluster.members[0];
+    let tailscale = |what: &str| {
+        let line = format!("{} {what}", member.tailscale_line());
+        member.sh(&line).unwrap()
+    };
+    tailscale("set --shields-up=true");
+    eventually(JOINED, "the shields are down again", || {
+        let prefs: Value = serde_json::from_str(&tailscale("debug prefs")).ok()?;
+        (prefs["ShieldsUp"] == false).then_some(())
+    })
+    .unwrap();
+    talk::await_all_to_all(pods);
 }
 
 /// The rule that a person would copy out of the words.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lab::{Cluster, JOINED, Join, Member, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled};
+use lab::{
+    Attached, Cluster, JOINED, Join, Member, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
+};
 use serde_json::Value;
 
 use crate::scene::Scene;
@@ -36,6 +38,7 @@ fn a_host_keeps_what_it_had_beside_what_we_add() {
     talk::check_all_to_all(&pods);
     dns::check(&cluster, &pods[0]);
     only_ours_is_added(&cluster, &before, &prefs(&hosts));
+    shields_of_a_host_stay_up_and_are_told_of(&cluster, &hosts, &pods);
 
     cluster.members[0].stop_daemon().unwrap();
     let told = uninstall(&cluster.members[0]);
@@ -91,6 +94,46 @@ fn a_node_is_a_member_in_one_way_at_a_time() {
     })
     .unwrap();
     assert!(member.tailscaled_pid().is_err(), "ours runs on");
+}
+
+/// They are a person's, who is told how to lower them.
+fn shields_of_a_host_stay_up_and_are_told_of(
+    cluster: &Cluster<'_>,
+    hosts: &Tailscaled<'_>,
+    pods: &[Attached<'_>],
+) {
+    let member = &cluster.members[0];
+    hosts.cli(["set", "--shields-up=true"]).unwrap();
+    let words = ["ShieldsUp", "tailscale set --shields-up=false"];
+    told::await_failing(member, "NetworksServed", &words);
+    assert_ne!(member.get("/ready").unwrap().status, 200);
+    assert_eq!(prefs(hosts)["ShieldsUp"], true);
+    assert!(talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).is_err());
+    hosts.cli(["set", "--shields-up=false"]).unwrap();
+    told::await_holding(member, "NetworksServed");
+    talk::await_all_to_all(pods);
+}
+
+#[test]
+fn a_host_whose_tailscaled_has_no_link_is_not_ready_until_it_has_one() {
+    let scene = Scene::new(&[Site::Open]);
+    let grounds = &scene.grounds;
+    let mut cluster = Cluster::new(grounds).unwrap();
+    let mut hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
+    join(&cluster, &hosts);
+    hosts.kill().unwrap();
+    hosts.resume_without_link().unwrap();
+    let config = in_host_mode(&cluster.members[0], &cluster.headscale.url());
+    let member = &mut cluster.members[0];
+    member.configure(&config).unwrap();
+    member.launch().unwrap();
+    let words = ["--tun=userspace-networking", "tailscale.mode: daemon"];
+    told::await_failing(member, "NetworksServed", &words);
+    assert_ne!(member.get("/ready").unwrap().status, 200);
+
+    hosts.kill().unwrap();
+    hosts.resume().unwrap();
+    member.await_ready(JOINED).unwrap();
 }
 
 fn in_host_mode(member: &Member<'_>, url: &str) -> String {

@@ -54,6 +54,7 @@ fn seen() -> Seen {
             keeps_source: true,
             passes_stateless: true,
             takes_dns: false,
+            shields_up: false,
         },
         serving: nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]),
         peers: Vec::new(),
@@ -108,6 +109,7 @@ fn a_new_member_advertises_and_is_approved() {
     new.prefs.advertised.clear();
     new.prefs.hostname = "other".to_owned();
     new.prefs.takes_dns = true;
+    new.prefs.shields_up = true;
     new.serving.clear();
     new.server = listed(Some(own(&[])), &[]);
     let routes = nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]);
@@ -118,6 +120,7 @@ fn a_new_member_advertises_and_is_approved() {
                 hostname: Some("n1".to_owned()),
                 advertised: Some(routes.clone()),
                 leave_dns: true,
+                lower_shields: true,
                 ..Edit::default()
             }),
             Step::Approve { node: 7, routes },
@@ -136,6 +139,7 @@ fn what_the_user_advertises_stays() {
     host.prefs.advertised = nets(&["192.168.7.0/24", "10.244.9.0/24"]);
     host.prefs.hostname = "the-users".to_owned();
     host.prefs.takes_dns = true;
+    host.prefs.shields_up = true;
     host.prefs.keeps_source = false;
     host.server = listed(Some(own(&["192.168.7.0/24", "10.244.9.0/24"])), &[]);
     let routes = nets(&["10.244.1.0/24", "192.168.7.0/24", "fd00:244:0:1::/64"]);

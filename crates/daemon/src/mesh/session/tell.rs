@@ -7,7 +7,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use tailnet::headscale::Clock;
-use tailnet::localapi::{Reach, Status};
+use tailnet::localapi::Status;
 
 use super::{FULL_PASS, Session, Situation};
 use crate::causes::with_causes;
@@ -15,8 +15,9 @@ use crate::conditions::{Condition, Conditions};
 use crate::kubernetes::Others;
 use crate::listing::first_of;
 use crate::mesh::apart::{Addresses, intruders};
+use crate::mesh::passage::Passage;
 use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
-use crate::mesh::remotes::{Trust, judge};
+use crate::mesh::remotes::{Judgement, Trust, judge};
 use crate::mesh::server::Server;
 use crate::mesh::verdict::{self, Credential, Verdict};
 use crate::mesh::{View, Way, link, member};
@@ -42,11 +43,9 @@ impl Session {
             (networks.local.as_slice(), networks.base.as_slice())
         });
         let host = link::look().await?;
-        let known = &self.kept.memory().known;
-        let judgement = judge(
-            &member::claims(status),
-            &trust(settings, &tag, &host, known),
-        );
+        let known = self.kept.memory().known.clone();
+        let trusted = trust(settings, &tag, &host, &known);
+        let judgement = judge(&member::claims(status), &trusted);
         let conflicts = plan::conflicts(wanted, seen);
         let is_known = networks.is_some();
         let routed = if is_known {
@@ -62,7 +61,16 @@ impl Session {
         let untagged = verdict::untagged(seen, &status.this, &tag, is_ours);
         let served = routed.clone().and(untagged);
         let left_out = verdict::left_out(&situation.outside.left_out);
-        let served_all = served.clone().and(refused).and(left_out);
+        let interface = &config.tailscale.interface;
+        let has_link = link::of(self.way, interface, status, &host).is_some();
+        let hindrances = [
+            left_out,
+            verdict::shielded(seen, is_ours),
+            verdict::linkless(seen, status.has_tun, has_link, is_ours),
+            verdict::baseless(&without_base(settings), trusted.nodes.as_ref()),
+        ];
+        let served_all = served.clone().and(refused);
+        let served_all = served_all.and(hindrances.into_iter().flatten());
         let mut told = vec![
             (
                 Condition::MeshJoined,
@@ -83,7 +91,7 @@ impl Session {
         ));
         // What is not served yet is not in the filter either.
         let policy = if routed.holds {
-            self.policy(local, base, &tag).await
+            self.policy(local, base, &judgement, &tag).await
         } else {
             Verdict::fails("not known until packets for pods are sent here: see NetworksServed")
         };
@@ -223,19 +231,22 @@ impl Session {
         verdict::credentials(&all, now)
     }
 
-    async fn policy(&self, local: &[IpNet], base: &[IpNet], tag: &str) -> Verdict {
+    async fn policy(
+        &self,
+        local: &[IpNet],
+        base: &[IpNet],
+        judgement: &Judgement,
+        tag: &str,
+    ) -> Verdict {
         let filter = match self.tailscaled.packet_filter().await {
             Ok(filter) => filter,
             Err(error) => return Verdict::holds(format!("not known: {}", with_causes(&error))),
         };
-        let mut blocked = Vec::new();
-        for to in local {
-            let from = base.iter().find(|base| base.contains(to)).unwrap_or(to);
-            if filter.reach(from, to) == Reach::Nothing {
-                blocked.push((*from, *to));
-            }
-        }
-        verdict::policy(&blocked, tag, base)
+        // A network that is new since the last look may come to the filter after its node.
+        let known = &self.kept.memory().remotes;
+        let others = judgement.remotes.iter().map(|remote| remote.network);
+        let others: Vec<IpNet> = others.filter(|other| known.contains(other)).collect();
+        verdict::policy(&Passage::look(&filter, local, base, &others), tag, base)
     }
 
     async fn count(&mut self, wanted: &Wanted, seen: &Seen, status: &Status, tag: &str) {
@@ -288,6 +299,13 @@ fn trust<'a>(
         services: settings.config.network.service_cidr.0.clone(),
         links: host.networks.clone(),
     }
+}
+
+/// This node's networks that are in none of the cluster's.
+fn without_base(settings: &Settings) -> Vec<IpNet> {
+    let said = &settings.config.network.pod_cidr.base.0;
+    let networks = settings.networks.as_deref();
+    networks.map_or_else(Vec::new, |networks| networks.without_base(said))
 }
 
 /// Other nodes by the word of Kubernetes, where that is what counts.

@@ -218,6 +218,39 @@ async fn a_server_that_cannot_be_set_up_is_told_of_and_tried_again() {
 }
 
 #[tokio::test]
+async fn shields_are_lowered_where_the_tailscaled_is_ours() {
+    for (way, stays) in [(Way::Ours, false), (Way::Hosts, true)] {
+        let fake = Fake::start(&[OURS]).await;
+        fake.world().prefs["ShieldsUp"] = json!(true);
+        let settings = settings(fake.config(), &[OURS]);
+        let mut session = session(&fake, way, &settings, &[OURS]);
+        pass(&mut session, &settings, &[]).await.unwrap();
+        assert_eq!(fake.world().prefs["ShieldsUp"], stays, "{way:?}");
+        let (_, said) = told(&session, Condition::NetworksServed);
+        assert_eq!(said.contains("--shields-up=false"), stays, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_knows_nothing_of_the_cluster_says_so() {
+    let fake = Fake::start(&[OURS]).await;
+    let mut config = fake.config();
+    let unknown = settings(config.clone(), &[OURS]);
+    let mut session = session(&fake, Way::Ours, &unknown, &[OURS]);
+    pass(&mut session, &unknown, &[]).await.unwrap();
+    let (is_served, said) = told(&session, Condition::NetworksServed);
+    assert!(
+        !is_served && said.ends_with("set network.podCIDR.base"),
+        "{said}"
+    );
+
+    config.network.pod_cidr.base.0 = nets(&[OURS]);
+    let alone = settings(config, &[OURS]);
+    pass(&mut session, &alone, &[]).await.unwrap();
+    assert!(told(&session, Condition::NetworksServed).0);
+}
+
+#[tokio::test]
 async fn a_disk_that_takes_nothing_hides_no_news() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
@@ -360,6 +393,7 @@ async fn who_served_first_is_known_after_a_restart() {
         !is_unique && why.contains("thief has 10.244.1.0/24, too"),
         "{why}"
     );
+}
 
 /// As if it had been on its way for so many minutes.
 fn wait_minutes(session: &mut Session, minutes: u64) {

@@ -177,8 +177,9 @@ fn another_nodes_network_is_named() {
 
 #[test]
 fn a_policy_that_drops_is_told_with_the_rule_to_add() {
-    let blocked = [(nets(&["10.244.0.0/16"])[0], nets(&["10.244.1.0/24"])[0])];
-    let told = policy(&blocked, "tag:k8s-node", &nets(&["10.244.0.0/16"]));
+    let told = told_of_policy(&[("10.244.0.0/16", "10.244.1.0/24")]);
+    let words = "the policy drops packets from 10.244.0.0/16 to 10.244.1.0/24: ";
+    assert!(!told.holds && told.message.starts_with(words), "{told:?}");
     let rule = told.message.split_once("acls ").unwrap().1;
     let rule: serde_json::Value = serde_json::from_str(rule).unwrap();
     assert_eq!(
@@ -186,7 +187,126 @@ fn a_policy_that_drops_is_told_with_the_rule_to_add() {
         serde_json::json!({"action": "accept", "src": ["tag:k8s-node", "10.244.0.0/16"],
             "dst": ["tag:k8s-node:*", "10.244.0.0/16:*"]})
     );
-    assert!(policy(&[], "tag:k8s-node", &[]).holds);
+    assert_eq!(
+        told_of_policy(&[]),
+        Verdict::holds("the policy lets pods reach pods")
+    );
+}
+
+fn told_of_policy(blocked: &[(&str, &str)]) -> Verdict {
+    let net = |text: &str| text.parse().unwrap();
+    let found = Passage {
+        blocked: blocked
+            .iter()
+            .map(|(from, to)| (net(from), net(to)))
+            .collect(),
+        ..Passage::default()
+    };
+    policy(&found, "tag:k8s-node", &nets(&["10.244.0.0/16"]))
+}
+
+#[test]
+fn all_nodes_whose_packets_a_policy_drops_are_told() {
+    let nodes: Vec<String> = (2..=9)
+        .map(|number| format!("10.244.{number}.0/24"))
+        .collect();
+    let mut blocked: Vec<_> = nodes
+        .iter()
+        .map(|from| (from.as_str(), "10.244.1.0/24"))
+        .collect();
+    blocked.push(("10.9.0.0/24", "10.244.1.0/24"));
+    let Verdict { holds, message } = told_of_policy(&blocked);
+    let words = "from 10.9.0.0/24, 10.244.2.0/24, 10.244.3.0/24, 10.244.4.0/24 and 5 more to \
+                 10.244.1.0/24: ";
+    assert!(!holds && message.contains(words), "{message}");
+    let rule = r#""src":["tag:k8s-node","10.9.0.0/24","10.244.0.0/16"]"#;
+    assert!(message.contains(rule), "{message}");
+}
+
+#[test]
+fn a_policy_that_means_to_let_a_part_through_holds_and_says_what() {
+    let found = Passage {
+        partly: nets(&["10.244.2.0/24"]).into_iter().collect(),
+        passing: ["10.244.0.0/16 to 10.244.1.0/24:80 (TCP)".to_owned()].into(),
+        ..Passage::default()
+    };
+    let words = "the policy lets pods reach pods, those of 10.244.2.0/24 in part: only 10.244.0.0/16 to \
+                 10.244.1.0/24:80 (TCP)";
+    assert_eq!(policy(&found, "tag:k8s-node", &[]), Verdict::holds(words));
+}
+
+#[rstest]
+#[case(true, "it is told to let it in")]
+#[case(false, "run \"tailscale set --shields-up=false\" on this node")]
+fn shields_are_told_of_while_they_are_up(#[case] is_ours: bool, #[case] remedy: &str) {
+    let mut member = seen(&[], ServerView::Unknown);
+    assert_eq!(shielded(&member, is_ours), None);
+    member.prefs.shields_up = true;
+    let told = shielded(&member, is_ours).unwrap();
+    assert!(
+        told.contains("ShieldsUp") && told.ends_with(remedy),
+        "{told}"
+    );
+    member.login = Login::Stopped;
+    assert_eq!(shielded(&member, is_ours), None, "MeshJoined says it");
+}
+
+#[rstest]
+#[case::well(Some(true), true, false, None)]
+#[case::older_than_the_word(None, true, false, None)]
+#[case::userspace(
+    Some(false),
+    false,
+    false,
+    Some("with --tun=tailscale0, or set tailscale.mode: daemon")
+)]
+#[case::elsewhere(Some(true), false, false, Some("let it run in the host's network"))]
+#[case::ours_in_userspace(Some(false), true, true, Some("the name in tailscale.interface"))]
+fn a_tailscaled_that_pods_can_t_reach_is_told_of(
+    #[case] has_tun: Option<bool>,
+    #[case] has_link: bool,
+    #[case] is_ours: bool,
+    #[case] remedy: Option<&str>,
+) {
+    let mut member = seen(&[], ServerView::Unknown);
+    let told = linkless(&member, has_tun, has_link, is_ours);
+    assert_eq!(told.is_some(), remedy.is_some(), "{told:?}");
+    let said = told.unwrap_or_default();
+    assert!(said.contains(remedy.unwrap_or_default()), "{said}");
+    member.login = Login::Starting;
+    assert_eq!(linkless(&member, has_tun, has_link, is_ours), None);
+}
+
+fn node(assigned: &[&str], said: &[&str]) -> Option<NodeFacts> {
+    Some(NodeFacts {
+        assigned: nets(assigned),
+        said: nets(said),
+        ..NodeFacts::default()
+    })
+}
+
+#[rstest]
+#[case::nobody_says(&["10.244.1.0/24", "fd00::/64"], None, Some("by IPv4 and IPv6,"))]
+#[case::one_family(&["fd00::/64"], None, Some("by IPv6,"))]
+#[case::kubernetes_says(&["10.244.1.0/24"], node(&["10.244.2.0/24"], &[]), None)]
+#[case::another_family(
+    &["10.244.1.0/24"],
+    node(&["fd00:0:0:1::/64"], &["10.244.2.0/24"]),
+    Some("by IPv4,")
+)]
+#[case::only_nodes_say(&["10.244.1.0/24"], node(&[], &["10.244.2.0/24"]), Some("by IPv4,"))]
+#[case::alone(&["10.244.1.0/24"], node(&[], &[]), None)]
+#[case::known(&[], None, None)]
+fn a_cluster_whose_networks_nobody_knows_is_told_of(
+    #[case] unknown: &[&str],
+    #[case] other: Option<NodeFacts>,
+    #[case] words: Option<&str>,
+) {
+    let nodes = other.as_ref().map(|facts| vec![("n2", facts)]);
+    let told = baseless(&nets(unknown), nodes.as_ref());
+    assert_eq!(told.is_some(), words.is_some(), "{told:?}");
+    let said = told.unwrap_or_default();
+    assert!(said.contains(words.unwrap_or_default()), "{said}");
 }
 
 #[rstest]
