@@ -131,9 +131,9 @@ impl Session {
             if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
                 memory.link = Some(link);
             }
-            // A tailscaled that has just started knows nobody, which does not mean that they are
-            // gone.
-            if seen.login == Login::Running {
+            // A tailscaled that has just started knows nobody, which does not mean that they are gone;
+            // and without this node's and the cluster's networks nobody's word counts.
+            if is_known && seen.login == Login::Running {
                 let remotes = judgement.remotes.iter();
                 memory.meet(remotes.map(|remote| remote.network).collect());
                 memory.stolen = judgement.stolen();

@@ -12,6 +12,7 @@ use crate::kubernetes::{Known, NodeFacts};
 use crate::metrics::Metrics;
 use crate::podcidr::{NodeNetworks, Source};
 
+const CLUSTER: &str = "10.244.0.0/16";
 const OURS: &str = "10.244.1.0/24";
 const POD: &str = "10.244.200.9/32";
 /// Somebody else's.
@@ -32,15 +33,17 @@ fn sorted(list: &Value) -> Vec<String> {
 fn settings(config: Config, local: &[&str]) -> Settings {
     let node = crate::node_name::find(Some("n1"), None).unwrap();
     let mut settings = Settings::new(config, node);
-    settings.networks = (!local.is_empty()).then(|| {
-        Arc::new(NodeNetworks {
-            local: nets(local),
-            base: nets(local),
-            source: Source::NodeLocal,
-            base_source: None,
-        })
-    });
+    settings.networks = (!local.is_empty()).then(|| networks(local, CLUSTER));
     settings
+}
+
+fn networks(local: &[&str], base: &str) -> Arc<NodeNetworks> {
+    Arc::new(NodeNetworks {
+        local: nets(local),
+        base: nets(&[base]),
+        source: Source::NodeLocal,
+        base_source: None,
+    })
 }
 
 /// A session that goes by what was known before.
@@ -123,6 +126,22 @@ async fn as_long_as_its_networks_are_not_known_a_node_withdraws_none() {
     assert_eq!(session.kept.memory().routes, nets(&[OURS]));
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
     assert_eq!(fake.world().approved, [OURS]);
+}
+
+#[tokio::test]
+async fn as_long_as_its_networks_are_not_known_the_way_to_others_stays() {
+    const OTHERS: &str = "10.244.2.0/24";
+    let fake = Fake::start(&[OURS]).await;
+    let unknown = settings(fake.config(), &[]);
+    let mut session = session(&fake, Way::Ours, &unknown, &[OURS]);
+    session.kept.change(|it| it.meet(nets(&[OTHERS]))).unwrap();
+    let view = pass(&mut session, &unknown, &[]).await.unwrap();
+    assert_eq!(view.remotes, nets(&[OTHERS]));
+
+    // When they are known, who is not there any more goes.
+    let known = settings(fake.config(), &[OURS]);
+    let view = pass(&mut session, &known, &[]).await.unwrap();
+    assert_eq!(view.remotes, []);
 }
 
 #[tokio::test]
@@ -235,7 +254,8 @@ async fn shields_are_lowered_where_the_tailscaled_is_ours() {
 async fn a_node_that_knows_nothing_of_the_cluster_says_so() {
     let fake = Fake::start(&[OURS]).await;
     let mut config = fake.config();
-    let unknown = settings(config.clone(), &[OURS]);
+    let mut unknown = settings(config.clone(), &[OURS]);
+    unknown.networks = Some(networks(&[OURS], OURS));
     let mut session = session(&fake, Way::Ours, &unknown, &[OURS]);
     pass(&mut session, &unknown, &[]).await.unwrap();
     let (is_served, said) = told(&session, Condition::NetworksServed);
@@ -245,7 +265,8 @@ async fn a_node_that_knows_nothing_of_the_cluster_says_so() {
     );
 
     config.network.pod_cidr.base.0 = nets(&[OURS]);
-    let alone = settings(config, &[OURS]);
+    let mut alone = settings(config, &[OURS]);
+    alone.networks.clone_from(&unknown.networks);
     pass(&mut session, &alone, &[]).await.unwrap();
     assert!(told(&session, Condition::NetworksServed).0);
 }
@@ -313,7 +334,8 @@ async fn a_server_that_is_too_busy_is_not_asked_again_at_every_sign() {
         pass(&mut session, &settings, &[POD]).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(told(&session, Condition::NetworksServed).0);
+    let (is_served, why) = told(&session, Condition::NetworksServed);
+    assert!(is_served, "{why}");
 }
 
 /// A member that is offline, was there last so long ago, and has this node's network.
