@@ -37,6 +37,8 @@ pub struct Outcome {
     pub message: String,
     /// What was not as it should be and is again, for the log.
     pub repairs: Vec<String>,
+    /// What no pass can mend, with the remedy: the condition does not hold.
+    pub trouble: Option<String>,
 }
 
 /// A part of the node, and where it is reported.
@@ -104,7 +106,10 @@ pub async fn keep<S, F>(
                 if has_repaired {
                     metrics.repairs.get_or_create(&by).inc();
                 }
-                reports.conditions.holds(part.condition, outcome.message);
+                match outcome.trouble {
+                    Some(trouble) => reports.conditions.fails(part.condition, trouble),
+                    None => reports.conditions.holds(part.condition, outcome.message),
+                }
                 slowed
             }
             Err(message) => {
@@ -212,6 +217,7 @@ mod tests {
                 Ok(Outcome {
                     message: String::new(),
                     repairs: vec!["something".to_owned()],
+                    trouble: None,
                 })
             },
         );

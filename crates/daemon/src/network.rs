@@ -157,8 +157,9 @@ pub fn pass(place: &Place, wanted: &Wanted) -> Result<Outcome, NetworkError> {
     }
     match errors.len() {
         0 => Ok(Outcome {
-            message: mesh::Summary(desired, &observed).to_string(),
+            message: mesh::Summary(desired).to_string(),
             repairs,
+            trouble: mesh::trouble(desired, &observed),
         }),
         1 => Err(errors.remove(0)),
         _ => Err(NetworkError::Several(errors)),

@@ -15,7 +15,7 @@ use crate::admin::{self, Heartbeat, Sources};
 use crate::answers::Knowledge;
 use crate::causes::with_causes;
 use crate::conditions::Condition;
-use crate::config::TuneLinks;
+use crate::config::{Config, MeshMode, TuneLinks};
 use crate::keeper::{Outcome, Part, Reports, keep};
 use crate::leases::{self, Home, LeasesError};
 use crate::metrics::Metrics;
@@ -333,9 +333,18 @@ fn way_to_others(settings: &Settings) -> Option<network::Mesh> {
         via_ipv6: via.iter().find_map(|(_, ipv6)| *ipv6),
         remotes: settings.mesh.remotes.clone(),
         stolen: settings.mesh.stolen.clone(),
+        members: settings.mesh.members.clone(),
         outside: settings.mesh.outside.clone(),
+        is_ours: is_made_by_ours(&settings.config, link),
         tune_links: settings.config.tailscale.tune_links == TuneLinks::Auto,
     })
+}
+
+/// Whether a link is the interface of our own tailscaled, which is in the host's network. It is known for a
+/// moment longer than the configuration that made it.
+fn is_made_by_ours(config: &Config, link: &mesh::MeshLink) -> bool {
+    let tailscale = &config.tailscale;
+    tailscale.mode != MeshMode::Host && link.name == tailscale.interface
 }
 
 fn look_at_firewalls(settings: &Settings) -> Result<Outcome, String> {

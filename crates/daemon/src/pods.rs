@@ -231,7 +231,7 @@ impl Pods {
             };
             Ok(Outcome {
                 message: message.to_owned(),
-                repairs: Vec::new(),
+                ..Outcome::default()
             })
         } else {
             Err(tally.troubles.join("; "))

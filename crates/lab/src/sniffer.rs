@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::RxqOvfl;
@@ -21,7 +21,7 @@ use nix::sys::socket::{
 };
 use rustix::net::sockopt;
 
-use crate::frames::{Direction, EtherType, Ethernet, Frame, Mac};
+use crate::frames::{Direction, EtherType, Ethernet, Frame, Mac, Protocol};
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::raw_link::RawLink;
@@ -31,6 +31,14 @@ use crate::wait::eventually;
 const QUEUE_BYTES: usize = 256 << 20;
 /// All that is read of a frame: Ethernet, IPv6 and ports.
 const HEAD_BYTES: usize = 96;
+/// What members of a mesh have as addresses, which go by the mesh only.
+const TAILNET: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0),
+        48,
+    )),
+];
 /// When a tailscaled starts, it sends itself a packet from here whose time is over: a kernel that
 /// forwards says so, by whatever route there is at that moment.
 const PROBED: IpAddr = IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100));
@@ -55,7 +63,7 @@ pub struct Account {
     pub frames: u64,
     /// How many of them the kernel did not show for want of room.
     pub dropped: u32,
-    /// The first frames with a pod's address in their outer IP header. ARP has no such header.
+    /// The first frames with the address of a pod or a member of the mesh in their outer IP header. ARP has no such header.
     pub clear: Vec<Frame>,
     /// Pairs of source and destination where the destination is not of the lab.
     pub strays: BTreeSet<(IpAddr, IpAddr)>,
@@ -63,7 +71,7 @@ pub struct Account {
 
 impl Sniffer {
     /// Begins to watch. `pods` are the prefixes whose addresses must only be seen by those who can
-    /// decrypt.
+    /// decrypt, beside those of the mesh's members.
     pub fn start(switch: &Node, pods: &[IpNet]) -> Result<Self> {
         let open = || -> io::Result<OwnedFd> {
             // Bound to no link: it gets the frames of all.
@@ -114,12 +122,12 @@ impl Drop for Sniffer {
 }
 
 impl Account {
-    /// Fails if anything of a pod was to be seen, or if something may have been missed.
+    /// Fails if anything of a pod, or for a member, was to be seen, or if something may have been missed.
     pub fn check_nothing_in_clear(&self) -> Result<()> {
         self.check_complete()?;
         if !self.clear.is_empty() {
             bail!(
-                "pods' packets crossed the underlay in clear: {:#?}",
+                "packets of pods or for members crossed the underlay in clear: {:#?}",
                 self.clear
             );
         }
@@ -147,14 +155,27 @@ impl Account {
         let (Some(source), Some(destination)) = (frame.ip_source(), frame.ip_destination()) else {
             return;
         };
-        let is_pod = |address: IpAddr| pods.iter().any(|prefix| prefix.contains(&address));
-        if (is_pod(source) || is_pod(destination)) && self.clear.len() < KEPT {
+        if is_answer_to_probe(&frame) {
+            return;
+        }
+        let is_hidden = |address: IpAddr| {
+            let mut hidden = pods.iter().chain(&TAILNET);
+            hidden.any(|prefix| prefix.contains(&address))
+        };
+        if (is_hidden(source) || is_hidden(destination)) && self.clear.len() < KEPT {
             self.clear.push(frame);
         }
-        if !is_of_lab(destination) && destination != PROBED && self.strays.len() < KEPT {
+        if !is_of_lab(destination) && self.strays.len() < KEPT {
             self.strays.insert((source, destination));
         }
     }
+}
+
+fn is_answer_to_probe(frame: &Frame) -> bool {
+    const TIME_EXCEEDED: u8 = 11;
+    frame.ip_destination() == Some(PROBED)
+        && frame.protocol() == Some(Protocol::ICMP)
+        && frame.icmp_type() == Some(TIME_EXCEEDED)
 }
 
 /// Whether an address is one of the underlay's, or of those that mean all on a link.
@@ -213,6 +234,7 @@ fn watch(socket: &OwnedFd, pods: &[IpNet]) -> Result<Account> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::Ipv4;
 
     #[test]
     fn an_account_that_misses_something_proves_nothing() {
@@ -229,6 +251,28 @@ mod tests {
         for account in [blind, Account::default()] {
             account.check_nothing_in_clear().unwrap_err();
             account.check_no_strays().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn what_is_for_a_member_of_the_mesh_is_in_clear_but_for_the_answer_to_a_probe() {
+        let underlay = Ipv4Addr::new(10, 99, 0, 1);
+        let message = |to: [u8; 4], kind: u8| {
+            let message = [[kind, 0, 0, 0], [0; 4]].concat();
+            let packet = Ipv4::new(underlay, to.into()).packet(Protocol::ICMP, &message);
+            Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).ipv4(&packet)
+        };
+        let (resolver, echo, time_exceeded) = ([100, 100, 100, 100], 8, 11);
+        for (to, kind, is_clear) in [
+            ([10, 99, 0, 2], echo, false),
+            ([100, 64, 0, 2], echo, true),
+            ([100, 64, 0, 2], time_exceeded, true),
+            (resolver, echo, true),
+            (resolver, time_exceeded, false),
+        ] {
+            let mut account = Account::default();
+            account.note(Frame::new(message(to, kind), Direction::In), &[]);
+            assert_eq!(!account.clear.is_empty(), is_clear, "{to:?} {kind}");
         }
     }
 

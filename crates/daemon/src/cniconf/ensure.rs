@@ -42,6 +42,7 @@ impl From<Outcome> for keeper::Outcome {
         Self {
             message,
             repairs: outcome.repairs,
+            ..Self::default()
         }
     }
 }

@@ -15,6 +15,39 @@ pub const TAILNET: [IpNet; 2] = [
     )),
 ];
 
+/// Where a tailscaled answers for the names of its mesh:
+/// <https://tailscale.com/kb/1381/what-is-quad100>.
+pub const RESOLVER: (Ipv4Addr, Ipv6Addr) = (
+    Ipv4Addr::new(100, 100, 100, 100),
+    Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0x53),
+);
+
+/// So many members are guarded one by one. All of them fit into one message to the kernel.
+pub const MOST_MEMBERS: usize = 2048;
+
+/// Members' addresses that are guarded one by one, sorted: those of IPv4, because others have parts of
+/// that network, too. Whatever the server says of its members, no address outside of it is taken
+/// from anybody.
+pub fn members(told: impl IntoIterator<Item = IpAddr>) -> Vec<Ipv4Addr> {
+    let in_tailnet = |address: IpAddr| match address {
+        IpAddr::V4(ipv4) if TAILNET[0].contains(&address) => Some(ipv4),
+        _ => None,
+    };
+    let mut members: Vec<Ipv4Addr> = told.into_iter().filter_map(in_tailnet).collect();
+    members.sort_unstable();
+    members.dedup();
+    members.truncate(MOST_MEMBERS);
+    members
+}
+
+/// What tailscaled leads into the mesh while it runs, and what must not leave by another way while it does
+/// not: its table has the same members and the resolver one by one, and all of the IPv6 network.
+pub fn guarded(members: &[Ipv4Addr]) -> Vec<IpNet> {
+    let alone = members.iter().chain([&RESOLVER.0]);
+    let alone = alone.map(|address| IpAddr::V4(*address).into());
+    alone.chain([TAILNET[1]]).collect()
+}
+
 /// What has addresses on this node and in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
@@ -89,6 +122,36 @@ mod tests {
             ],
         };
         assert_eq!(intruders(&addresses), [""; 0]);
+    }
+
+    #[test]
+    fn only_addresses_of_the_mesh_are_guarded_and_not_too_many() {
+        let told = [
+            "100.64.0.7",
+            "fd7a:115c:a1e0::7",
+            "100.64.0.2",
+            "10.99.0.1",
+            "100.128.0.1",
+            "8.8.8.8",
+            "100.64.0.2",
+            "fd00::1",
+        ];
+        let told = told.map(|text| text.parse().unwrap());
+        let found = members(told);
+        assert_eq!(
+            found,
+            [[100, 64, 0, 2], [100, 64, 0, 7]].map(Ipv4Addr::from)
+        );
+        let networks = [
+            "100.64.0.2/32",
+            "100.64.0.7/32",
+            "100.100.100.100/32",
+            "fd7a:115c:a1e0::/48",
+        ];
+        assert_eq!(guarded(&found), nets(&networks));
+        let first = u32::from(Ipv4Addr::new(100, 65, 0, 0));
+        let crowd = (first..first + 5000).map(|number| Ipv4Addr::from(number).into());
+        assert_eq!(members(crowd).len(), MOST_MEMBERS);
     }
 
     #[test]

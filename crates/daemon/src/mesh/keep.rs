@@ -147,6 +147,7 @@ impl Ends {
                 if let Some(view) = view {
                     self.publish(view);
                 }
+                is_running = self.mend(&mut session, &mut supervisor, config).await;
                 // What we have just said ourselves is no news.
                 let now = changes.borrow();
                 let is_same = now.has_sources_of(&current) && now.networks == current.networks;
@@ -237,12 +238,14 @@ impl Ends {
                 memory.remotes.clear();
                 memory.stolen.clear();
                 memory.known.clear();
+                memory.members.clear();
             });
             if let Err(error) = outcome {
                 tracing::warn!(%error, "what is known of the mesh can't be kept");
             }
             let mut view = kept.memory().view();
             (view.link, view.remotes, view.stolen) = (None, Vec::new(), Vec::new());
+            view.members = Vec::new();
             view
         });
         // It fails only if the process ends.
@@ -322,6 +325,21 @@ impl Ends {
             _ => Ending::Orderly,
         };
         self.restart(supervisor, ending).await
+    }
+
+    /// Starts a tailscaled again that somebody took the routes from, for it does not put them back; whether
+    /// it runs. It would take away what another one that has just come has put in their place.
+    async fn mend(
+        &self,
+        session: &mut Session,
+        supervisor: &mut Option<Supervisor>,
+        config: &Config,
+    ) -> bool {
+        if !session.has_lost_routes() || beside::has_another(config).await {
+            return true;
+        }
+        tracing::warn!("routes of tailscaled are gone; it has to be started again");
+        self.restart(supervisor, Ending::Orderly).await
     }
 
     /// Starts tailscaled again, and tells whether it runs.

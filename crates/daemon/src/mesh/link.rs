@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use net::Socket;
+use net::{RouteKind, Socket};
 use tailnet::localapi::Status;
 
+use super::apart::RESOLVER;
 use super::{MeshLink, Way, namespace};
 
 /// The host's links that have addresses, by name.
@@ -14,6 +15,38 @@ pub(super) struct Host {
     pub(super) addresses: Vec<(String, IpAddr)>,
     /// The networks that these are in.
     pub(super) networks: Vec<(String, IpNet)>,
+    /// All that are on.
+    pub(super) on: Vec<String>,
+    /// Those that a tailscaled's routes lead by.
+    pub(super) led_by: Vec<String>,
+}
+
+/// Whether the routes of our tailscaled, which are not ours to make, are where it put them. With a link
+/// that is switched off they go, and it does not put them back.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    were_there: bool,
+    are_lost: bool,
+}
+
+impl Routes {
+    /// Takes note of how it is while tailscaled is a member.
+    pub(super) fn note(&mut self, interface: &str, host: &Host) {
+        let has = |names: &[String]| names.iter().any(|name| name == interface);
+        // Without its link, tailscaled ends and is started again. Where another one has come and leads all
+        // by its own, ours gets out of its way.
+        self.are_lost = self.were_there && host.led_by.is_empty() && has(&host.on);
+        self.were_there |= has(&host.led_by);
+    }
+
+    /// Whether they are lost. Who is told so once helps, and is not told again until they were back.
+    pub(super) fn take_loss(&mut self) -> bool {
+        let are_lost = self.are_lost;
+        if are_lost {
+            *self = Self::default();
+        }
+        are_lost
+    }
 }
 
 /// Asks the kernel.
@@ -32,9 +65,18 @@ pub(super) async fn look() -> Result<Host, String> {
             addresses.push((name.clone(), net.addr()));
             networks.push((name, net.trunc()));
         }
+        let on = links.iter().filter(|link| link.is_up);
+        let resolvers = [IpAddr::V4(RESOLVER.0), IpAddr::V6(RESOLVER.1)].map(IpNet::from);
+        let routes = net::routes(&socket)?;
+        let led_by = routes.iter().filter_map(|route| match route.kind {
+            RouteKind::Via { link, .. } if resolvers.contains(&route.dst) => name(link),
+            _ => None,
+        });
         Ok::<_, net::NetError>(Host {
             addresses,
             networks,
+            on: on.map(|link| link.name.clone()).collect(),
+            led_by: led_by.map(|link| link.name.clone()).collect(),
         })
     });
     match looked.await {
@@ -60,5 +102,34 @@ pub(super) fn of(way: Way, interface: &str, status: &Status, host: &Host) -> Opt
         }
         Way::OursApart => Some(namespace::link()),
         Way::None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_lost_once_if_they_were_there_and_their_link_still_is() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let host = |on: &[&str], led_by: &[&str]| Host {
+            on: names(on),
+            led_by: names(led_by),
+            ..Host::default()
+        };
+        let mut routes = Routes::default();
+        let mut is_lost = |on: &[&str], led_by: &[&str]| {
+            routes.note("headcni01", &host(on, led_by));
+            routes.take_loss()
+        };
+        let on = &["eth0", "headcni01"];
+        assert!(!is_lost(on, &[]), "not there yet");
+        assert!(!is_lost(on, &["headcni01"]));
+        assert!(!is_lost(&["eth0"], &[]), "without a link");
+        assert!(!is_lost(on, &["tailscale0"]), "another one came");
+        assert!(is_lost(on, &[]));
+        assert!(!is_lost(on, &[]), "told already");
+        assert!(!is_lost(on, &["headcni01"]));
+        assert!(is_lost(on, &[]), "again");
     }
 }

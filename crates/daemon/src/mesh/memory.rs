@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -46,6 +47,8 @@ pub struct Memory {
     pub stolen: Vec<IpNet>,
     /// The networks of other nodes, and of some that are away, the oldest first.
     pub known: Vec<IpNet>,
+    /// Addresses of members, likewise.
+    pub members: Vec<Ipv4Addr>,
     /// Addresses of this node's pods that are in none of its networks, likewise.
     pub outside: Vec<IpNet>,
     /// How the host's tailscaled was before us.
@@ -112,6 +115,7 @@ impl Memory {
             link: self.link.clone(),
             remotes: self.remotes.clone(),
             stolen: self.stolen.clone(),
+            members: self.members.clone(),
             outside: self.outside.clone(),
             has_served: self.has_served,
             addresses: Vec::new(),

@@ -222,6 +222,9 @@ fn ensure_here(wanted: &Wanted) -> Result<Ensured, NamespaceError> {
         .map_err(NamespaceError::Visit)??;
 
     let pair = ensure_pair(&here.route, &there.route, &inside, &mut repairs)?;
+    if switch_on(&there.route, &wanted.interface)? {
+        repairs.push(format!("the mesh's link {} was off", wanted.interface));
+    }
     let has_ipv6 = has_ipv6 && lets_ipv6_pass(wanted)?;
     let sides = [
         (Side::of_host(pair.0), &here.route),
@@ -337,18 +340,21 @@ fn ensure_pair(
         }
         socket.send(batch)?;
     }
-    switch_on_lo(there)?;
+    // Of a new namespace it is off.
+    switch_on(there, "lo")?;
     Ok((link.index, peer.index))
 }
 
-/// Of a new namespace it is off.
-fn switch_on_lo(there: &Socket) -> Result<(), NetError> {
-    let Some(lo) = net::link(there, "lo")?.filter(|lo| !lo.is_up) else {
-        return Ok(());
+/// Switches a link on that is there; whether it was off.
+fn switch_on(there: &Socket, name: &str) -> Result<bool, NetError> {
+    let Some(link) = net::link(there, name)?.filter(|link| !link.is_up) else {
+        return Ok(false);
     };
     let mut batch = Batch::new();
-    batch.switch_on(lo.index);
-    there.send(batch)
+    batch.switch_on(link.index);
+    // tailscaled may just have ended.
+    batch.tolerating(&[Errno::NODEV]);
+    there.send(batch).map(|()| true)
 }
 
 fn has_link() -> Result<bool, NetError> {

@@ -26,7 +26,7 @@ use super::plan::{
 use super::remotes::overlap;
 use super::server::{NoServer, Server, doubled};
 use super::unheard::Unheard;
-use super::{View, Way, hostname, member};
+use super::{View, Way, hostname, link, member};
 use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::config::{Config, Secrets};
@@ -70,6 +70,7 @@ pub(super) struct Session {
     measure: Measure,
     unheard: Unheard,
     greeted: Greeted,
+    routes: link::Routes,
     reports: Reports,
     measured: Option<Instant>,
     joined: Option<Instant>,
@@ -153,6 +154,7 @@ impl Session {
             measure: Measure::default(),
             unheard: Unheard::default(),
             greeted: Greeted::default(),
+            routes: link::Routes::default(),
             reports,
             measured: None,
             joined: None,
@@ -218,6 +220,11 @@ impl Session {
         };
         self.failures = self.failures.saturating_add(1);
         (view, doubled(AFTER_FAILURE, self.failures))
+    }
+
+    /// Whether tailscaled has to be started again, because somebody took its routes away.
+    pub(super) fn has_lost_routes(&mut self) -> bool {
+        self.routes.take_loss()
     }
 
     /// Whether others have not been heard for so long that the server has to be asked: the next pass

@@ -1,6 +1,6 @@
 //! What the rest of the daemon goes by.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ pub struct View {
     pub remotes: Vec<IpNet>,
     /// Parts of them that the mesh would send to somebody else, sorted.
     pub stolen: Vec<IpNet>,
+    /// Addresses of all members, as far as each of them is guarded for itself.
+    pub members: Vec<Ipv4Addr>,
     /// Addresses of this node's pods that are in none of its networks.
     pub outside: Vec<IpNet>,
     /// Whether packets for this node's pods were ever sent here.

@@ -58,6 +58,13 @@ pub enum Action {
     AddRule(DestinationRule),
     /// A rule is removed.
     RemoveRule(DestinationRule),
+    /// The mesh's link is switched on.
+    SwitchOn {
+        /// The link's number.
+        link: u32,
+        /// The link's name.
+        name: String,
+    },
     /// A feature of a link is switched.
     SetFeature {
         /// The link's number.
@@ -136,6 +143,7 @@ impl fmt::Display for Action {
                 "rule {} for packets to {} was too much",
                 rule.priority, rule.to
             ),
+            Self::SwitchOn { name, .. } => write!(f, "the mesh's link {name} was off"),
             Self::SetFeature {
                 name,
                 feature,

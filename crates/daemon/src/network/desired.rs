@@ -18,6 +18,8 @@ pub struct Desired {
     pub local: Vec<IpNet>,
     /// Addresses of `lo`: the pods' gateways, where no bridge has them.
     pub gateways: Vec<IpAddr>,
+    /// The networks of all pods of the cluster.
+    pub pods: Vec<IpNet>,
     /// What pods reach under their own address, and where hostPorts don't apply: pods and services.
     pub cluster: Vec<IpNet>,
     /// What the table `inet headcni` is to know else.
@@ -64,6 +66,9 @@ impl Desired {
         let (mesh, overlaps) = mesh.map(|mesh| mesh.judged(local)).unzip();
         let remotes = mesh.iter().flat_map(|mesh| &mesh.remotes).copied();
         let pods: Vec<IpNet> = [base, local].concat().into_iter().chain(remotes).collect();
+        let pods = largest(&pods);
+        let members = mesh.iter().flat_map(Mesh::guarded);
+        let guarded: Vec<IpNet> = pods.iter().copied().chain(members).collect();
         let services = &config.network.service_cidr.0;
         // Also in native mode: pods of an earlier mode may still be on it.
         let bridges = vec![config.cni.bridge.name.clone()];
@@ -83,8 +88,9 @@ impl Desired {
             local: local.to_vec(),
             gateways,
             cluster: largest(&[pods.as_slice(), services].concat()),
+            pods,
             contents: Contents {
-                guarded: largest(&pods),
+                guarded: largest(&guarded),
                 inside: inside.cloned().collect(),
                 is_unmasqueraded: !config.network.masquerade,
                 tailnet: mesh.iter().flat_map(|_| TAILNET).collect(),
@@ -99,7 +105,7 @@ impl Desired {
 
     /// The networks of all pods of the cluster, of those families that pods have here.
     pub(super) fn cluster_of_pods(&self) -> impl Iterator<Item = IpNet> {
-        let networks = self.contents.guarded.iter().copied();
+        let networks = self.pods.iter().copied();
         networks.filter(|network| self.has(Family::of(network)))
     }
 
@@ -194,7 +200,7 @@ mod tests {
             Some(&mesh),
         );
         assert_eq!(found.gateways, ips(&["10.244.3.1", "fd00:244:0:3::1"]));
-        assert_eq!(found.contents.guarded, networks(base));
+        assert_eq!(found.pods, networks(base));
         assert_eq!(
             found.cluster,
             networks("10.96.0.0/12,10.244.0.0/16,fd00:244::/56")
@@ -217,7 +223,24 @@ mod tests {
         assert_eq!(found.contents.bridges, ["headcni0"]);
         assert!(found.contents.is_unmasqueraded);
         assert!(!found.has(Family::Ipv6));
-        assert_eq!(found.contents.guarded, networks("10.244.3.0/24"));
+        assert_eq!(found.pods, networks("10.244.3.0/24"));
+    }
+
+    #[test]
+    fn members_are_guarded_beside_pods_where_their_addresses_are_the_mesh_s() {
+        let config = Config::default();
+        let mut mesh = mesh("");
+        mesh.members = vec!["100.64.0.2".parse().unwrap(), "100.64.0.9".parse().unwrap()];
+        let members = "100.64.0.2/32,100.64.0.9/32,100.100.100.100/32";
+        let guarded = |mesh: &Mesh| desired(&config, "10.244.3.0/24", "", Some(mesh));
+        let found = guarded(&mesh);
+        let all = format!("10.244.3.0/24,{members},fd7a:115c:a1e0::/48");
+        assert_eq!(found.contents.guarded, networks(&all));
+        assert_eq!(found.pods, networks("10.244.3.0/24"), "these have routes");
+        assert_eq!(found.cluster, found.pods, "those are masqueraded elsewhere");
+        // Beside a host's own, which may be of another mesh.
+        mesh.via_ipv4 = Some("198.51.100.106".parse().unwrap());
+        assert_eq!(guarded(&mesh).contents.guarded, networks("10.244.3.0/24"));
     }
 
     #[test]
@@ -234,7 +257,7 @@ mod tests {
         let remotes = mesh("10.244.4.0/24,10.244.3.0/25,10.7.0.0/16");
         let found = desired(&config, "10.244.3.0/24", "", Some(&remotes));
         let expected = networks("10.7.0.0/16,10.244.3.0/24,10.244.4.0/24");
-        assert_eq!(found.contents.guarded, expected);
+        assert_eq!(found.pods, expected);
         assert_eq!(found.cluster, expected);
         assert_eq!(found.overlaps.len(), 1);
         assert_eq!(found.contents.tailnet, TAILNET);

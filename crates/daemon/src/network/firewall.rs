@@ -153,7 +153,11 @@ pub fn pass(place: &Place, settings: &Settings) -> Result<Outcome, FirewallError
         [] => "no firewall drops what is forwarded".to_owned(),
         owners => format!("{} lets pods through", owners.join(" and ")),
     };
-    Ok(Outcome { message, repairs })
+    Ok(Outcome {
+        message,
+        repairs,
+        ..Outcome::default()
+    })
 }
 
 fn look() -> Result<Vec<Found>, FirewallError> {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::{Desired, Observed};
-use crate::mesh::apart::TAILNET;
+use crate::mesh::apart::{self, TAILNET};
 
 /// The way to other nodes' pods.
 ///
@@ -25,10 +25,14 @@ pub struct Mesh {
     pub remotes: Vec<IpNet>,
     /// Parts of them that lead nowhere: the mesh would send packets for them to somebody else.
     pub stolen: Vec<IpNet>,
+    /// Addresses of members that nothing may go to by another way.
+    pub members: Vec<Ipv4Addr>,
     /// Addresses of this node's pods that are in none of its networks: they must not lead away.
     pub outside: Vec<IpNet>,
     /// Whether links that the mesh's packets come by are tuned for them.
     pub tune_links: bool,
+    /// Whether the link is one that our own tailscaled made: then it is switched on if it is off.
+    pub is_ours: bool,
 }
 
 /// A network of another node that gets no route, though somebody said that it should.
@@ -48,6 +52,44 @@ impl fmt::Display for Overlap {
 }
 
 impl Mesh {
+    /// What nothing may go to by another way, beside pods. Where tailscaled is in a namespace of its own, the
+    /// same addresses are those of a host's own tailscaled, of another mesh perhaps.
+    pub(super) fn guarded(&self) -> Vec<IpNet> {
+        if self.is_apart() {
+            return Vec::new();
+        }
+        apart::guarded(&self.members)
+    }
+
+    /// Whether the link leads to another namespace, where the mesh's interface is.
+    fn is_apart(&self) -> bool {
+        self.via_ipv4.is_some() || self.via_ipv6.is_some()
+    }
+
+    /// Why other nodes can't be reached, and what to do.
+    fn trouble(&self, observed: &Observed) -> Option<String> {
+        let link = &self.link;
+        let why = match observed.mesh_link(self) {
+            Some(found) if found.is_up => return None,
+            // The same pass switches it on.
+            Some(_) if self.is_ours => return None,
+            None if self.is_apart() => {
+                format!("{link} is missing, and is made by the next look at the mesh (MeshJoined)")
+            }
+            None => format!("{link} is missing: tailscaled makes it when it starts (MeshJoined)"),
+            Some(_) if self.is_apart() => {
+                format!(
+                    "{link} is off, and is switched on by the next look at the mesh (MeshJoined)"
+                )
+            }
+            Some(_) => format!(
+                "{link} is off: run \"ip link set {link} up\" on this node, and start tailscaled again, \
+                 which does not put back what the link has lost"
+            ),
+        };
+        Some(format!("other nodes can't be reached: {why}"))
+    }
+
     /// The same with those remote networks only that can have a route, and what overlaps. Others have
     /// judged them by then; but a route to this node's own pods must never lead away, whoever erred.
     pub(super) fn judged(&self, local: &[IpNet]) -> (Self, Vec<Overlap>) {
@@ -74,30 +116,29 @@ impl Mesh {
     }
 }
 
-/// What is in place, and what of the mesh is not.
-pub(super) struct Summary<'a>(pub(super) &'a Desired, pub(super) &'a Observed);
+/// What is in place.
+pub(super) struct Summary<'a>(pub(super) &'a Desired);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(desired, observed) = self;
+        let Self(desired) = self;
         write!(f, "{desired}")?;
         let Some(mesh) = &desired.mesh else {
             return Ok(());
         };
         let (link, count) = (&mesh.link, mesh.remotes.len());
-        match observed.mesh_link(mesh) {
-            Some(found) if found.is_up => {
-                write!(
-                    f,
-                    ", and {count} networks of other nodes are led to by {link}"
-                )?;
-            }
-            Some(_) => write!(f, ", but other nodes can't be reached: {link} is off")?,
-            None => write!(f, ", but other nodes can't be reached: {link} is missing")?,
-        }
+        write!(
+            f,
+            ", and {count} networks of other nodes are led to by {link}"
+        )?;
         let mut overlaps = desired.overlaps.iter();
         overlaps.try_for_each(|overlap| write!(f, "; {overlap}"))
     }
+}
+
+/// What a pass can't mend, and what to do.
+pub(super) fn trouble(desired: &Desired, observed: &Observed) -> Option<String> {
+    desired.mesh.as_ref()?.trouble(observed)
 }
 
 #[cfg(test)]

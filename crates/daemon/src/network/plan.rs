@@ -43,6 +43,7 @@ pub fn plan(desired: &Desired, observed: &Observed, memory: &Memory) -> Vec<Acti
     let (new_of_mesh, old_of_mesh) = mesh::plan_routes(desired, observed);
     // All ways are there before a rule leads to them, and stay until none does.
     actions.extend(new);
+    actions.extend(mesh::switch_on(desired, observed));
     actions.extend(new_of_mesh);
     plan_rules(desired, observed, &mut actions);
     actions.extend(old_of_mesh);

@@ -154,6 +154,24 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     talk::await_all_to_all(&pods);
     // Nobody else is on the host to answer for the mesh's names.
     dns::check(&cluster, &pods[0]);
+    // While ours is away, questions do not go to and fro until their time is over.
+    let node = &mut cluster.members[0];
+    let pid = node.tailscaled_pid().unwrap();
+    node.kill_daemon().unwrap();
+    node.sh(&format!("kill -9 {pid}")).unwrap();
+    for resolver in dns::RESOLVERS {
+        let resolver = resolver.to_string();
+        let ping = ["ping", "-n", "-c", "1", "-W", "1", &resolver];
+        // Its interface takes a moment to go.
+        eventually(REPAIRED, &format!("a clear word about {resolver}"), || {
+            let said = pods[0].pod.attempt(ping).unwrap().stdout;
+            said.contains("nreachable").then_some(())
+        })
+        .unwrap();
+    }
+    node.launch().unwrap();
+    node.await_ready(JOINED).unwrap();
+    talk::await_all_to_all(&pods);
 
     it_stays_while_the_nodes_networks_are_unknown(&mut cluster.members[0], &told("own"));
     talk::await_all_to_all(&pods);

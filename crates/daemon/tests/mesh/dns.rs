@@ -10,7 +10,7 @@ use crate::hosts;
 use crate::scene::Scene;
 
 /// Where every tailscaled answers.
-const RESOLVERS: [IpAddr; 2] = [
+pub(crate) const RESOLVERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100)),
     IpAddr::V6(Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0x53)),
 ];

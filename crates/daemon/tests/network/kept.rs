@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::conditions::{Condition, Conditions};
+use daemon::conditions::{Condition, Conditions, State};
 use daemon::keeper::{Part, Reports, keep};
 use daemon::metrics::{ByPart, Metrics};
 use daemon::network::{self, Signals, Wanted, watch};
@@ -29,10 +29,22 @@ impl Kept {
         self.wanted.send(wanted).unwrap();
     }
 
+    /// Whether all is there that passes make.
     pub(crate) fn is_in_place(&self) -> bool {
+        let state = self.state();
+        state.holds || state.message.starts_with("other nodes can't be reached")
+    }
+
+    /// Whether the mesh's link, which is somebody else's to make, is there as well.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state().holds
+    }
+
+    fn state(&self) -> State {
         let states = self.conditions.snapshot();
         let mut states = states.into_iter();
-        states.any(|(condition, state)| condition == Condition::NetworkReady && state.holds)
+        let state = states.find(|(condition, _)| *condition == Condition::NetworkReady);
+        state.unwrap().1
     }
 
     /// How many passes were made.

@@ -1,5 +1,7 @@
 //! Sets of the table `headcni` that only a daemon fills, and that hold just what it says.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 
 use super::{TABLE, cover, elements, set};
@@ -14,7 +16,7 @@ const FAMILIES: [u8; 2] = [2, 10];
 /// What a daemon wants the table `headcni` to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Networks that packets go to by pods' links, `lo` and `inside` only.
+    /// Networks and addresses that packets go to by pods' links, `lo` and `inside` only.
     pub guarded: Vec<IpNet>,
     /// Names of links that such packets may leave by.
     pub inside: Vec<String>,
@@ -130,15 +132,12 @@ fn difference(socket: &Socket, set: Set<'_>, wanted: &Wanted) -> Result<Differen
 }
 
 /// Those of `present` that aren't wanted, and those of `wanted` that aren't present.
-fn compare<T: Clone + PartialEq>(present: &[T], wanted: &[T]) -> (Vec<T>, Vec<T>) {
-    let mut missing: Vec<T> = Vec::new();
-    for one in wanted {
-        if !present.contains(one) && !missing.contains(one) {
-            missing.push(one.clone());
-        }
-    }
-    let extra = present.iter().filter(|one| !wanted.contains(one));
-    (extra.cloned().collect(), missing)
+fn compare<T: Clone + Ord>(present: &[T], wanted: &[T]) -> (Vec<T>, Vec<T>) {
+    // There may be thousands of both.
+    let set = |all: &[T]| all.iter().cloned().collect::<BTreeSet<T>>();
+    let (present, wanted) = (set(present), set(wanted));
+    let extra = present.difference(&wanted).cloned().collect();
+    (extra, wanted.difference(&present).cloned().collect())
 }
 
 #[cfg(test)]

@@ -294,3 +294,20 @@ fn a_table_that_is_missing_can_be_deleted() {
         assert_eq!(ruleset::missing(&socket).unwrap(), Table::ALL);
     }
 }
+
+#[test]
+fn as_many_members_as_are_guarded_fit_into_one_change() {
+    let (node, socket) = node_with_tables();
+    let first = u32::from(std::net::Ipv4Addr::new(100, 64, 0, 1));
+    // None adjoins another; and then they are all others.
+    for start in [first, first + 65536] {
+        let member = |n: u32| IpNet::from(std::net::IpAddr::from((start + 2 * n).to_be_bytes()));
+        let contents = Contents {
+            guarded: (0..2048).map(member).collect(),
+            ..contents()
+        };
+        ruleset::set_contents(&socket, &contents).unwrap();
+        assert!(ruleset::has_contents(&socket, &contents).unwrap());
+        assert_eq!(elements(&node, "guarded4").len(), 2048);
+    }
+}

@@ -9,17 +9,12 @@ use net::{
 };
 
 use super::{HOST, HOST_MAC, INSIDE, INSIDE_MAC, Wanted, by_family};
+use crate::mesh::apart::RESOLVER;
 use crate::network::{METRIC_UNREACHABLE, PRIORITY_LOCAL, PRIORITY_MARKED, TAILSCALED_MARK};
 
 /// Ahead of the rules of a host's tailscaled, which begin at 5210, and after those for pods: an exit
 /// node, or an accepted route to another node's own network, must not get what tailscaled sends.
 const PRIORITY_APART: u32 = 5205;
-/// Where a tailscaled answers for the names of its mesh:
-/// <https://tailscale.com/kb/1381/what-is-quad100>.
-const RESOLVER: (Ipv4Addr, Ipv6Addr) = (
-    Ipv4Addr::new(100, 100, 100, 100),
-    Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0x53),
-);
 /// What IPv6 gives by default.
 const METRIC_IPV6: u32 = 1024;
 
@@ -107,9 +102,13 @@ impl Side {
         });
         let cluster = IpNet::aggregate(&wanted.cluster);
         // While tailscaled is down, what it would lead away must not go back to where it came from.
-        let nowhere = cluster.iter().map(|net| Route {
+        let away = cluster
+            .iter()
+            .copied()
+            .chain(both(RESOLVER).map(IpNet::from));
+        let nowhere = away.map(|net| Route {
             metric: Some(METRIC_UNREACHABLE),
-            ..route(*net, RouteKind::Unreachable)
+            ..route(net, RouteKind::Unreachable)
         });
         let local = wanted.local.iter().map(|net| DestinationRule {
             to: net.trunc(),
@@ -293,16 +292,22 @@ mod tests {
     }
 
     #[test]
-    fn inside_pods_of_others_lead_nowhere_but_by_tailscaled() {
+    fn inside_pods_of_others_and_the_resolver_lead_nowhere_but_by_tailscaled() {
         let side = Side::of_inside(3, &wanted());
         let (lacking, extra) = side.compare_routes(&[]);
-        assert_eq!(
-            shown(&lacking),
-            ["0.0.0.0/0", "::/0", "10.244.7.0/24", "10.244.0.0/16"]
-        );
+        let leading = ["0.0.0.0/0", "::/0", "10.244.7.0/24"];
+        let refused = [
+            "10.244.0.0/16",
+            "100.100.100.100/32",
+            "fd7a:115c:a1e0::53/128",
+        ];
+        assert_eq!(shown(&lacking), [leading, refused].concat());
         assert!(extra.is_empty());
-        let refused = side.routes.last().unwrap();
-        assert_eq!(refused.kind, RouteKind::Unreachable);
+        let is_refused = |route: &&Route| route.kind == RouteKind::Unreachable;
+        let found: Vec<&Route> = side.routes.iter().filter(is_refused).collect();
+        assert_eq!(shown(&found), refused);
+        let metric = Some(METRIC_UNREACHABLE);
+        assert!(found.iter().all(|route| route.metric == metric));
         let rules: Vec<u32> = side.rules_to.iter().map(|rule| rule.priority).collect();
         assert_eq!(rules, [5190, 5195]);
     }

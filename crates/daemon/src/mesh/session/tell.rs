@@ -14,7 +14,7 @@ use crate::causes::with_causes;
 use crate::conditions::{Condition, Conditions};
 use crate::kubernetes::Others;
 use crate::listing::first_of;
-use crate::mesh::apart::{Addresses, intruders};
+use crate::mesh::apart::{Addresses, intruders, members};
 use crate::mesh::passage::Passage;
 use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
 use crate::mesh::remotes::{Judgement, Trust, judge};
@@ -43,6 +43,9 @@ impl Session {
             (networks.local.as_slice(), networks.base.as_slice())
         });
         let host = link::look().await?;
+        if self.way == Way::Ours && seen.login == Login::Running {
+            self.routes.note(&config.tailscale.interface, &host);
+        }
         let known = self.kept.memory().known.clone();
         let trusted = trust(settings, &tag, &host, &known);
         let judgement = judge(&member::claims(status), &trusted);
@@ -137,6 +140,9 @@ impl Session {
                 let remotes = judgement.remotes.iter();
                 memory.meet(remotes.map(|remote| remote.network).collect());
                 memory.stolen = judgement.stolen();
+            }
+            if seen.login == Login::Running {
+                memory.members = members(everybody(status));
             }
             view = memory.view();
         });
@@ -336,12 +342,11 @@ fn apart(
     let mut pods = [base, local].concat();
     pods.sort();
     pods.dedup();
-    let peers = status.peers.iter().flat_map(|peer| &peer.addresses);
     let found = intruders(&Addresses {
         pods: IpNet::aggregate(&pods),
         services: settings.config.network.service_cidr.0.clone(),
         links: links.to_vec(),
-        members: status.addresses.iter().chain(peers).copied().collect(),
+        members: everybody(status).collect(),
     });
     if found.is_empty() {
         Verdict::holds("nothing has addresses that the mesh needs")
@@ -368,6 +373,12 @@ fn renewal(way: Way, can_make: bool, is_given: bool) -> &'static str {
              tagged node's does not expire"
         }
     }
+}
+
+/// The addresses of all members, this one's among them.
+fn everybody(status: &Status) -> impl Iterator<Item = IpAddr> {
+    let peers = status.peers.iter().flat_map(|peer| &peer.addresses);
+    status.addresses.iter().chain(peers).copied()
 }
 
 fn report(conditions: &Arc<Conditions>, told: Vec<(Condition, Verdict)>) {

@@ -56,6 +56,16 @@ pub(super) fn rules(desired: &Desired) -> Vec<DestinationRule> {
     cluster().map(refuse).chain(cluster().map(lead)).collect()
 }
 
+/// The mesh's link that is off though it is ours: tailscaled switches it on once, when it has made it.
+pub(super) fn switch_on(desired: &Desired, observed: &Observed) -> Option<Action> {
+    let mesh = desired.mesh.as_ref().filter(|mesh| mesh.is_ours)?;
+    let link = observed.mesh_link(mesh).filter(|link| !link.is_up)?;
+    Some(Action::SwitchOn {
+        link: link.index,
+        name: link.name.clone(),
+    })
+}
+
 /// Routes of the mesh's table to set, and those to remove.
 pub(super) fn plan_routes(
     desired: &Desired,
@@ -125,8 +135,9 @@ fn routes(desired: &Desired, observed: &Observed) -> Vec<Route> {
             ..in_mesh_table(network, RouteKind::Unreachable)
         })
         .collect();
-    // Without its link, the kernel would take no routes by it.
-    let Some(link) = observed.mesh_link(mesh).filter(|link| link.is_up) else {
+    // Without its link, the kernel would take no routes by it. Ours is on by then.
+    let link = observed.mesh_link(mesh);
+    let Some(link) = link.filter(|link| link.is_up || mesh.is_ours) else {
         return routes;
     };
     routes.extend(mesh.remotes.iter().map(|remote| {

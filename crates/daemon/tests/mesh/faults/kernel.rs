@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lab::{JOINED, Netns};
 
-use super::with_two_nodes;
+use super::{reaches, with_two_nodes};
 
 /// What is wiped, by the commands that people and programs use for it.
 const WIPED: [(&str, &str); 6] = [
@@ -37,10 +37,20 @@ const WIPED: [(&str, &str); 6] = [
 fn what_others_wipe_is_put_back() {
     with_two_nodes(|cluster, talk| {
         let member = &cluster.members[0];
+        let members = cluster.members[1].mesh_addresses().unwrap();
         for (what, line) in WIPED {
             talk.silence(&format!("{what} wiped"), || {
                 member.sh(line).unwrap();
             });
+        }
+        member.await_ready(JOINED).unwrap();
+
+        talk.silence("the mesh's link switched off", || {
+            member.sh("ip link set headcni01 down").unwrap();
+        });
+        // What tailscaled had there is back as well, by another one.
+        for to in members {
+            reaches(&talk.caller, to);
         }
         member.await_ready(JOINED).unwrap();
 

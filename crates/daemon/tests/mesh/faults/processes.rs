@@ -1,10 +1,12 @@
 //! Processes of ours end, kindly or not, and are replaced.
 
+use std::net::IpAddr;
 use std::path::Path;
 
-use lab::{JOINED, Member, Netns, eventually, tools};
+use lab::{Attached, JOINED, Member, Netns, eventually, tools};
 
-use super::with_two_nodes;
+use super::{reaches, with_two_nodes};
+use crate::dns;
 
 /// The mesh's link by its number: another tailscaled has another one.
 fn link(member: &Member<'_>) -> u64 {
@@ -83,5 +85,68 @@ fn a_tailscaled_that_dies_is_started_again() {
             member.launch().unwrap();
         });
         member.await_ready(JOINED).unwrap();
+    });
+}
+
+/// Packets of a pod and of its node to members of the mesh get no answer; whoever watches the wires says
+/// whether they were seen there.
+fn ask_in_vain(member: &Member<'_>, pod: &Attached<'_>, members: &[IpAddr]) {
+    eventually(JOINED, "the mesh's link is gone", || {
+        member
+            .node
+            .link("headcni01")
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .unwrap();
+    for to in members {
+        let to = to.to_string();
+        let line = ["ping", "-n", "-c", "2", "-i", "0.2", "-W", "0.5", &to];
+        for output in [pod.pod.attempt(line), member.node.attempt(line)] {
+            let output = output.unwrap();
+            assert!(!output.status.success(), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_for_members_is_not_in_clear_while_tailscaled_is_away() {
+    with_two_nodes(|cluster, talk| {
+        let mut members = cluster.members[1].mesh_addresses().unwrap();
+        assert_eq!(members.len(), 2, "{members:?}");
+        let member = &mut cluster.members[0];
+        for to in &members {
+            reaches(&talk.caller, *to);
+        }
+        members.extend(member.mesh_addresses().unwrap());
+        members.extend(dns::RESOLVERS);
+
+        let pid = member.tailscaled_pid().unwrap().to_string();
+        member.kill_daemon().unwrap();
+        member.node.run(["kill", "-9", &pid]).unwrap();
+        ask_in_vain(member, &talk.caller, &members);
+
+        // A daemon that starts knows them, though it has no tailscaled to ask. Not even its own table is
+        // there any more.
+        let program = tools::TAILSCALE.program("tailscaled");
+        let program = program.display();
+        member
+            .sh(&format!(
+                "nft delete table inet headcni; mount --bind /bin/false {program}"
+            ))
+            .unwrap();
+        member.launch().unwrap();
+        eventually(JOINED, "a table", || {
+            member.sh("nft list table inet headcni").ok()
+        })
+        .unwrap();
+        ask_in_vain(member, &talk.caller, &members);
+
+        member.sh(&format!("umount {program}")).unwrap();
+        member.await_ready(JOINED * 2).unwrap();
+        for to in &members[..2] {
+            reaches(&talk.caller, *to);
+        }
     });
 }

@@ -83,7 +83,7 @@ fn a_link_that_comes_later_is_used_as_soon_as_it_is_on() {
     let meshed = Meshed::without_link();
     let wanted = wanted(Some(&mesh()));
     while_kept(&meshed.scene, wanted.clone(), |kept| {
-        assert!(kept.is_in_place());
+        assert!(kept.is_in_place() && !kept.is_ready());
         assert_eq!(way(meshed.node(), THERE[0], &[]), None);
         meshed.scene.run("ip tuntap add headcni01 mode tun");
         kept.settle();
@@ -95,6 +95,7 @@ fn a_link_that_comes_later_is_used_as_soon_as_it_is_on() {
             assert_eq!(link, LINK);
         }
         assert_calm(kept);
+        assert!(kept.is_ready());
     });
     assert_eq!(meshed.scene.passed(&wanted), [""; 0]);
 }

@@ -2,17 +2,21 @@
 
 use std::net::IpAddr;
 
+use daemon::network::Mesh;
 use lab::frames::Frame;
 use lab::{Capture, Netns};
 
 use super::{MEMBER, Meshed, NOWHERE, THERE, mesh, on, wanted};
-use crate::scene::{GATEWAYS, reaches, seen};
+use crate::scene::{GATEWAYS, await_answer, reaches, seen};
 
 /// The routes that tailscaled itself makes to the members of its mesh.
 const TO_MEMBERS: &str = "
     ip rule add priority 5270 lookup 52; ip -6 rule add priority 5270 lookup 52
     ip route add 100.64.0.0/10 dev headcni01 table 52
     ip route add fd7a:115c:a1e0::/48 dev headcni01 table 52";
+
+/// Where MagicDNS answers.
+const RESOLVERS: [&str; 2] = ["100.100.100.100", "fd7a:115c:a1e0::53"];
 
 #[test]
 fn pods_keep_their_address_in_cluster_and_tailnet() {
@@ -35,8 +39,7 @@ fn pods_keep_their_address_in_cluster_and_tailnet() {
         let node: IpAddr = node.parse().unwrap();
         assert_eq!(seen(&pod, &meshed.world, outside), node, "anybody else");
     }
-    // MagicDNS.
-    for name_server in ["100.100.100.100", "fd7a:115c:a1e0::53"] {
+    for name_server in RESOLVERS {
         on(
             &meshed.peer,
             &format!("ip address add {name_server} dev headcni01 nodad"),
@@ -62,9 +65,15 @@ fn a_provider_s_own_addresses_are_not_taken_for_the_tailnet_s() {
 #[test]
 fn nothing_leaves_in_clear_though_rules_and_table_are_wiped() {
     let meshed = Meshed::new();
-    meshed.scene.passed(&wanted(Some(&mesh())));
+    let mesh = Mesh {
+        members: vec![MEMBER[0].parse().unwrap()],
+        ..mesh()
+    };
+    meshed.scene.passed(&wanted(Some(&mesh)));
     let (pod, _) = meshed.scene.pod("a");
     let mut underlay = Capture::start(&meshed.world, "up0").unwrap();
+    let others = [THERE, NOWHERE, MEMBER, RESOLVERS].concat();
+    let others = others.as_slice();
     // One thing after the other, until nothing but the guard is left.
     for wipe in [
         "ip link set headcni01 down",
@@ -76,7 +85,7 @@ fn nothing_leaves_in_clear_though_rules_and_table_are_wiped() {
          ip -6 route delete unreachable fd00:9::/48 metric 4000000",
     ] {
         meshed.scene.run(wipe);
-        for to in [THERE, NOWHERE].concat() {
+        for to in others {
             assert!(!is_answered(&pod, to), "{to} by a pod");
             assert!(!is_answered(meshed.node(), to), "{to} by the node");
         }
@@ -85,14 +94,13 @@ fn nothing_leaves_in_clear_though_rules_and_table_are_wiped() {
     meshed.node().ping("192.168.7.1").unwrap();
     let goes_to = |frame: &Frame, to: &str| frame.ip_destination() == to.parse().ok();
     let is_mark = |frame: &Frame| goes_to(frame, "192.168.7.1");
-    let others = [THERE, NOWHERE].concat();
     for frame in underlay.until(lab::DEADLINE, is_mark).unwrap() {
         let is_leak = others.iter().any(|to| goes_to(&frame, to));
         assert!(!is_leak, "{frame:?}");
     }
     // It was the guard: without it they would have been seen.
     meshed.scene.run("nft delete table inet headcni");
-    for there in THERE {
+    for there in [THERE, MEMBER, RESOLVERS].concat() {
         assert!(!is_answered(&pod, there));
         underlay
             .first(lab::DEADLINE, |frame| goes_to(frame, there))
@@ -111,12 +119,40 @@ fn a_mesh_that_is_off_gives_a_clear_error_at_once() {
     let meshed = Meshed::new();
     meshed.scene.run("ip link set headcni01 down");
     let outcome = meshed.scene.pass(&wanted(Some(&mesh()))).unwrap();
-    let words = "other nodes can't be reached: headcni01 is off";
-    assert!(outcome.message.contains(words), "{}", outcome.message);
+    let words = "other nodes can't be reached: headcni01 is off: run \"ip link set headcni01 up\"";
+    let trouble = outcome.trouble.unwrap();
+    assert!(trouble.starts_with(words), "{trouble}");
     let (pod, _) = meshed.scene.pod("a");
     for there in THERE {
         let line = ["ping", "-n", "-c", "1", "-W", "5", there];
         let asked = pod.attempt(line).unwrap();
         assert!(asked.stdout.contains("nreachable"), "{}", asked.stdout);
     }
+}
+
+#[test]
+fn a_link_of_ours_that_is_off_is_switched_on_with_all_that_leads_by_it() {
+    let meshed = Meshed::new();
+    let ours = Mesh {
+        is_ours: true,
+        ..mesh()
+    };
+    meshed.scene.passed(&wanted(Some(&ours)));
+    let (pod, _) = meshed.scene.pod("a");
+    meshed.scene.run("ip link set headcni01 down");
+    let outcome = meshed.scene.pass(&wanted(Some(&ours))).unwrap();
+    assert_eq!(outcome.trouble, None);
+    assert_eq!(outcome.repairs[0], "the mesh's link headcni01 was off");
+    // A link that is switched off has lost its addresses of the other family.
+    let address = "ip address replace fd7a:115c:a1e0::1/128 dev headcni01 nodad";
+    meshed.scene.run(address);
+    for there in THERE {
+        await_answer(&pod, there.parse().unwrap());
+    }
+    // Nobody but tailscaled makes one.
+    meshed.scene.run("ip link delete headcni01");
+    let outcome = meshed.scene.pass(&wanted(Some(&ours))).unwrap();
+    let words = "other nodes can't be reached: headcni01 is missing";
+    let trouble = outcome.trouble.unwrap();
+    assert!(trouble.starts_with(words), "{trouble}");
 }

@@ -173,6 +173,32 @@ fn without_its_link_only_what_protects_is_made(#[case] link_state: Option<bool>)
 }
 
 #[test]
+fn a_link_of_ours_that_is_off_is_switched_on_before_routes_lead_by_it() {
+    let ours = Mesh {
+        is_ours: true,
+        ..mesh()
+    };
+    let desired = with(&ours);
+    let mut observed = with_mesh(&desired);
+    // The routes go with it.
+    let is_by_link = |route: &Route| matches!(route.kind, RouteKind::Via { link: 7, .. });
+    observed.routes.retain(|route| !is_by_link(route));
+    let found = observed.links.iter_mut().find(|link| link.index == 7);
+    found.unwrap().is_up = false;
+    let [switched, set] = plan(&desired, &observed, &memory()).try_into().unwrap();
+    let expected = Action::SwitchOn {
+        link: 7,
+        name: "headcni01".to_owned(),
+    };
+    assert_eq!(switched, expected);
+    assert!(
+        matches!(&set, Action::SetRoutes(routes) if routes.iter().all(is_by_link)),
+        "{set:?}"
+    );
+    assert_eq!(plan(&with(&mesh()), &observed, &memory()), [], "a host's");
+}
+
+#[test]
 fn routes_by_another_link_are_replaced_and_old_ones_removed() {
     let desired = with(&mesh());
     let mut observed = with_mesh(&desired);
