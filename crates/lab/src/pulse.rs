@@ -21,6 +21,8 @@ use crate::netns::Netns;
 use crate::wait::eventually;
 
 const BEAT: Duration = Duration::from_millis(20);
+/// No answer for as long as ten beats take: it is quiet.
+const QUIET: Duration = Duration::from_millis(200);
 /// Room for all answers that come while the beating thread does not get to run: what the kernel drops
 /// here was not lost on its way.
 const QUEUE_BYTES: usize = 4 << 20;
@@ -48,6 +50,8 @@ pub struct Lost {
 struct Record {
     last: Instant,
     longest: Duration,
+    /// Those since `since` that were worth to be noted.
+    silences: Vec<Duration>,
     answers: u64,
     /// The number of the last ping.
     sent: u64,
@@ -64,6 +68,7 @@ impl Record {
         Self {
             last: now,
             longest: Duration::ZERO,
+            silences: Vec::new(),
             answers: 0,
             sent: 0,
             unanswered: BTreeMap::new(),
@@ -76,6 +81,7 @@ impl Record {
     fn reset(&mut self) {
         let now = Instant::now();
         (self.last, self.longest) = (now, Duration::ZERO);
+        self.silences.clear();
         self.unanswered.clear();
         self.since = now;
     }
@@ -88,7 +94,9 @@ impl Record {
     }
 
     fn note(&mut self) {
-        self.longest = self.longest.max(self.last.elapsed());
+        let gap = self.last.elapsed();
+        self.longest = self.longest.max(gap);
+        self.silences.extend(worth_noting(gap));
         self.last = Instant::now();
         self.answers += 1;
     }
@@ -102,6 +110,12 @@ impl Record {
         }
     }
 
+    /// One that lasts counts.
+    fn silences(&self) -> Vec<Duration> {
+        let now = worth_noting(self.last.elapsed());
+        self.silences.iter().copied().chain(now).collect()
+    }
+
     fn lost(&self, until: u64) -> Vec<Lost> {
         let unanswered = self.unanswered.range(..=until);
         let lost = unanswered.map(|(number, sent)| Lost {
@@ -110,6 +124,10 @@ impl Record {
         });
         lost.collect()
     }
+}
+
+fn worth_noting(gap: Duration) -> Option<Duration> {
+    (gap >= QUIET).then_some(gap)
 }
 
 /// The last 16 bits of a number.
@@ -207,6 +225,12 @@ impl Pulse {
     pub fn longest_gap(&self) -> Duration {
         self.record
             .with(|record| record.longest.max(record.last.elapsed()))
+    }
+
+    /// Every time without an answer from the start, or the last reset, until now, one after the other, if
+    /// it was longer than some beats: a way can be interrupted more than once.
+    pub fn silences(&self) -> Vec<Duration> {
+        self.record.with(|record| record.silences())
     }
 
     /// How many answers came.
@@ -325,6 +349,28 @@ mod tests {
         assert!(lost(&record).is_empty());
         record.send();
         assert_eq!(lost(&record), [5]);
+    }
+
+    #[test]
+    fn silences_are_told_one_by_one_and_moments_are_none() {
+        let mut record = Record::new();
+        let mut hear_after = |millis: u64| {
+            record.last = Instant::now()
+                .checked_sub(Duration::from_millis(millis))
+                .unwrap();
+            record.note();
+        };
+        [2000, 20, 40, 5000, 20]
+            .into_iter()
+            .for_each(&mut hear_after);
+        let seconds = |record: &Record| -> Vec<u64> {
+            record.silences().iter().map(Duration::as_secs).collect()
+        };
+        assert_eq!(seconds(&record), [2, 5]);
+        record.last = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
+        assert_eq!(seconds(&record), [2, 5, 3]);
+        record.reset();
+        assert!(record.silences().is_empty());
     }
 
     #[test]

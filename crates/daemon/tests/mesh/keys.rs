@@ -76,14 +76,7 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
     cluster.headscale.set_policy(&policy).unwrap();
     let key = cluster.headscale.preauth_key(OTHER_TAG).unwrap();
     put(node, KEY, &key);
-    let await_told = |words: [&str; 2]| {
-        let told = lab::eventually(JOINED, &format!("told of {words:?}"), || {
-            let (is_served, said) = node.condition("NetworksServed").ok()?;
-            assert!(!is_served, "{said}");
-            words.iter().all(|word| said.contains(word)).then_some(said)
-        });
-        told.unwrap_or_else(|error| panic!("{error:#}\n{}", node.told()))
-    };
+    let await_told = |words: [&str; 2]| told::await_failing(node, "NetworksServed", &words);
     await_told(["approve-routes", "autoApprovers"]);
     let (is_member, said) = node.condition("MeshJoined").unwrap();
     assert!(is_member, "{said}");

@@ -3,7 +3,7 @@
 use lab::{JOINED, Member, POD_NETWORKS, TAG, eventually, open_policy};
 use serde_json::json;
 
-use super::{reading, with_two_nodes};
+use super::{BACK_IN, reading, with_two_nodes};
 
 /// Does something, and waits until the daemon has done something about it: it logs so, and counts it.
 fn until_repaired(member: &Member<'_>, repair: &str, text: &str, act: impl FnOnce()) {
@@ -21,7 +21,7 @@ fn until_repaired(member: &Member<'_>, repair: &str, text: &str, act: impl FnOnc
 fn what_an_administrator_takes_away_comes_back() {
     with_two_nodes(|cluster, talk| {
         let (headscale, member) = (&cluster.headscale, &cluster.members[0]);
-        talk.silence("node deleted at the server", || {
+        talk.silences("node deleted at the server", BACK_IN, || {
             until_repaired(member, "join", "joined the mesh", || {
                 headscale.delete("node-1").unwrap();
             });
@@ -30,14 +30,14 @@ fn what_an_administrator_takes_away_comes_back() {
         let logins = member.log().matches("joining the mesh").count();
         assert!(logins <= 3, "each login ends the one before: {logins}");
 
-        talk.silence("node expired at the server", || {
+        talk.silence("node expired at the server", BACK_IN, || {
             until_repaired(member, "join", "joined the mesh", || {
                 headscale.expire("node-1").unwrap();
             });
         });
         member.await_ready(JOINED).unwrap();
 
-        talk.silence("logged out on the node", || {
+        talk.silence("logged out on the node", BACK_IN, || {
             until_repaired(member, "join", "joined the mesh", || {
                 let line = format!("{} logout", member.tailscale_line());
                 member.sh(&line).unwrap();
@@ -49,7 +49,7 @@ fn what_an_administrator_takes_away_comes_back() {
         let mut policy = open_policy(TAG, &POD_NETWORKS);
         policy["autoApprovers"] = json!({});
         headscale.set_policy(&policy).unwrap();
-        talk.silence("networks not approved any more", || {
+        talk.silence("networks not approved any more", BACK_IN, || {
             until_repaired(member, "approve", "approving networks", || {
                 headscale.approve("node-1", &[]).unwrap();
             });

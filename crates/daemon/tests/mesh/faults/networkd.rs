@@ -1,11 +1,12 @@
 //! A real systemd-networkd, which takes away what it did not make itself.
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 
 use lab::{JOINED, Member, Netns, Running, Signal, eventually};
 
-use super::with_two_nodes;
+use super::{PUT_BACK, our_rules, with_two_nodes};
 
 const PROGRAM: &str = "/lib/systemd/systemd-networkd";
 const LOG: &str = "/run/networkd.log";
@@ -59,13 +60,6 @@ fn log(member: &Member<'_>) -> String {
     fs::read_to_string(member.file(LOG)).unwrap_or_default()
 }
 
-/// Our rules.
-fn rules(member: &Member<'_>) -> String {
-    member
-        .sh("for family in -4 -6; do ip $family rule | grep -E '^5(190|195|200):'; done")
-        .unwrap_or_default()
-}
-
 fn await_file(member: &Member<'_>, is_there: bool) {
     member.signal(Signal::HUP);
     eventually(JOINED, "networkd is told otherwise", || {
@@ -76,6 +70,10 @@ fn await_file(member: &Member<'_>, is_there: bool) {
 
 #[test]
 fn systemd_networkd_is_kept_off_or_what_it_takes_away_is_put_back() {
+    assert!(
+        Path::new(PROGRAM).is_file(),
+        "no {PROGRAM}: run \"make tools\", which installs Debian's package of systemd"
+    );
     with_two_nodes(|cluster, talk| {
         let member = &cluster.members[0];
         for (path, text) in NETWORKS {
@@ -87,21 +85,21 @@ fn systemd_networkd_is_kept_off_or_what_it_takes_away_is_put_back() {
                  mkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/lldp
                  chown -R systemd-network:systemd-network /run/systemd/netif")
             .unwrap();
-        let ours = rules(member);
+        let ours = our_rules(member);
         assert_eq!(ours.lines().count(), 6, "{ours}");
 
         await_file(member, true);
-        talk.silence("systemd-networkd told to keep off", || {
+        talk.silence("systemd-networkd told to keep off", PUT_BACK, || {
             let said = live(member, "later1");
             assert!(!said.contains(REMOVING), "{said}");
         });
-        assert_eq!(rules(member), ours);
+        assert_eq!(our_rules(member), ours);
 
         let config = member.config(&cluster.headscale.url());
         let config = config.replace("network:\n", "network:\n  keepOff: off\n");
         member.configure(&config).unwrap();
         await_file(member, false);
-        talk.silence("our rules taken away by systemd-networkd", || {
+        talk.silence("our rules taken away by systemd-networkd", PUT_BACK, || {
             let said = live(member, "later2");
             let removed = said.lines().filter(|line| line.contains(REMOVING));
             let removed: Vec<&str> = removed.collect();
@@ -111,9 +109,9 @@ fn systemd_networkd_is_kept_off_or_what_it_takes_away_is_put_back() {
                 assert!(count >= 2, "both families of {priority}: {removed:#?}");
             }
             eventually(JOINED, "our rules are back", || {
-                (rules(member) == ours).then_some(())
+                (our_rules(member) == ours).then_some(())
             })
-            .unwrap_or_else(|error| panic!("{error:#}\n{}", rules(member)));
+            .unwrap_or_else(|error| panic!("{error:#}\n{}", our_rules(member)));
         });
         member.await_ready(JOINED).unwrap();
     });

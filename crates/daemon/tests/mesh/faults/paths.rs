@@ -2,7 +2,7 @@
 
 use lab::{JOINED, Member, MeshPath, Port, eventually};
 
-use super::{await_path, reading, with_two_nodes_aside};
+use super::{PUT_BACK, RESTARTED, await_path, reading, with_two_nodes_aside};
 use crate::talk;
 
 /// Drops without a word what comes from another machine by UDP. The server and its relay are another one.
@@ -33,7 +33,7 @@ fn a_relay_takes_over_while_there_is_no_direct_way() {
             await_path(member, "direct");
         }
         let before: Vec<f64> = members.iter().map(changes).collect();
-        talk.silence("no UDP between nodes", || {
+        talk.silence("no UDP between nodes", RESTARTED, || {
             cut(&members[0], &ports[1]);
             cut(&members[1], &ports[0]);
             for (from, to) in [(0, 1), (1, 0)] {
@@ -49,7 +49,7 @@ fn a_relay_takes_over_while_there_is_no_direct_way() {
         }
         let relayed: Vec<f64> = members.iter().map(changes).collect();
 
-        talk.silence("UDP between nodes again", || {
+        talk.silence("UDP between nodes again", PUT_BACK, || {
             for member in members {
                 member.sh("nft delete table inet cut").unwrap();
             }

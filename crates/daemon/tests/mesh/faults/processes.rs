@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lab::{Attached, JOINED, Member, Netns, eventually, tools};
 
-use super::{reaches, with_two_nodes};
+use super::{RESTARTED, reaches, with_two_nodes};
 use crate::dns;
 
 /// The mesh's link by its number: another tailscaled has another one.
@@ -64,7 +64,7 @@ fn a_tailscaled_that_dies_is_started_again() {
         {
             let member = &cluster.members[nth];
             let before = member.tailscaled_pid().unwrap();
-            talk.silence(what, || {
+            talk.silences(what, RESTARTED, || {
                 member
                     .node
                     .run(["kill", "-9", &before.to_string()])
@@ -78,12 +78,16 @@ fn a_tailscaled_that_dies_is_started_again() {
         }
         // Who dies while nobody looks after it is missed by the next one who does.
         let member = &mut cluster.members[0];
-        talk.silence("tailscaled and daemon killed, daemon started", || {
-            let pid = member.tailscaled_pid().unwrap().to_string();
-            member.kill_daemon().unwrap();
-            member.node.run(["kill", "-9", &pid]).unwrap();
-            member.launch().unwrap();
-        });
+        talk.silence(
+            "tailscaled and daemon killed, daemon started",
+            RESTARTED,
+            || {
+                let pid = member.tailscaled_pid().unwrap().to_string();
+                member.kill_daemon().unwrap();
+                member.node.run(["kill", "-9", &pid]).unwrap();
+                member.launch().unwrap();
+            },
+        );
         member.await_ready(JOINED).unwrap();
     });
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lab::{Call, JOINED, Member, eventually_and_gently, tools};
 use serde_json::{Value, json};
 
-use super::{Talk, await_path, reaches, reading, with_two_nodes, with_two_nodes_aside};
+use super::{BACK_IN, Talk, await_path, reaches, reading, with_two_nodes, with_two_nodes_aside};
 use crate::talk::Pings;
 
 const CONFLIST: &str = "/etc/cni/net.d/10-headcni.conflist";
@@ -85,7 +85,7 @@ fn pods_need_no_server() {
         });
         // Headscale tells who comes first that the others are away, and that nobody serves their
         // networks, until they have come, too.
-        talk.silence("headscale back", || {
+        talk.silence("headscale back", BACK_IN, || {
             cluster.headscale.resume().unwrap();
             for member in &cluster.members {
                 member
@@ -95,28 +95,32 @@ fn pods_need_no_server() {
             }
         });
 
-        talk.silence("node rebooted while headscale is down for a while", || {
-            cluster.headscale.kill().unwrap();
-            let member = &mut cluster.members[0];
-            reboot(member);
-            assert!(member.file(CONFLIST).exists());
-            status(member);
-            // Pods may be first, and must not send anything in clear all the same.
-            let one = member.pod("one").unwrap();
-            sleep(BEFORE_DAEMON);
-            member.launch().unwrap();
-            for condition in ["NetworkReady", "CNIConfigWritten"] {
-                member.await_condition(condition, true, JOINED).unwrap();
-            }
-            let other = member.pod("other").unwrap();
-            for ip in other.ips.iter().chain(&talk.caller.ips) {
-                reaches(&one, *ip);
-            }
-            status(member);
-            assert!(!member.condition("NetworksServed").unwrap().0);
-            assert!(member.file(CONFLIST).exists());
-            cluster.headscale.resume().unwrap();
-        });
+        talk.silence(
+            "node rebooted while headscale is down for a while",
+            BACK_IN,
+            || {
+                cluster.headscale.kill().unwrap();
+                let member = &mut cluster.members[0];
+                reboot(member);
+                assert!(member.file(CONFLIST).exists());
+                status(member);
+                // Pods may be first, and must not send anything in clear all the same.
+                let one = member.pod("one").unwrap();
+                sleep(BEFORE_DAEMON);
+                member.launch().unwrap();
+                for condition in ["NetworkReady", "CNIConfigWritten"] {
+                    member.await_condition(condition, true, JOINED).unwrap();
+                }
+                let other = member.pod("other").unwrap();
+                for ip in other.ips.iter().chain(&talk.caller.ips) {
+                    reaches(&one, *ip);
+                }
+                status(member);
+                assert!(!member.condition("NetworksServed").unwrap().0);
+                assert!(member.file(CONFLIST).exists());
+                cluster.headscale.resume().unwrap();
+            },
+        );
         for member in &cluster.members {
             member.await_ready(JOINED * 3).unwrap();
         }
@@ -146,7 +150,7 @@ fn pods_need_no_server_for_longer_than_a_session_lasts() {
             before.check_with_server();
             after.check_without(&before);
         }
-        talk.silence("headscale back after 200 s", || {
+        talk.silence("headscale back after 200 s", BACK_IN, || {
             cluster.headscale.resume().unwrap();
             // By then each tries again after half a minute only.
             eventually_and_gently(JOINED, "both nodes are connected", || {
