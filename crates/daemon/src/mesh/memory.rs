@@ -20,6 +20,8 @@ const NAME: &str = "mesh.json";
 /// So many networks that may be ours are kept in mind: a node has a few, and some more of pods that
 /// are outside of them and come and go.
 const MOST_ROUTES: usize = 1024;
+/// So many of our own tailscaled's numbers are remembered.
+const MOST_NUMBERS: usize = 8;
 /// So many networks of nodes that are away are kept in mind.
 const MOST_AWAY: usize = 1024;
 
@@ -33,6 +35,8 @@ pub struct Memory {
     /// Our number in the server's list: whoever takes us out of it may have no tailscaled left to ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
+    /// What the server called our own tailscaled, now and before, the latest last.
+    pub numbers: Vec<u64>,
     /// Networks that we may have added to what is advertised and approved.
     pub routes: Vec<IpNet>,
     /// Those of this node's networks that have led here: whoever claims one of them came later.
@@ -70,6 +74,16 @@ impl Memory {
             excess -= usize::from(is_too_much);
             !is_too_much
         });
+    }
+
+    /// Notes what the server calls our own tailscaled.
+    pub fn note_number(&mut self, number: u64) {
+        if self.numbers.last() != Some(&number) {
+            self.numbers.retain(|one| *one != number);
+            self.numbers.push(number);
+            let old = self.numbers.len().saturating_sub(MOST_NUMBERS);
+            self.numbers.drain(..old);
+        }
     }
 
     /// Notes which networks lead to other nodes. A node's keeps its age while the node is away: nobody
@@ -213,6 +227,17 @@ fn lost(path: &Path, error: &dyn std::error::Error) -> Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_our_own_was_called_is_remembered_the_latest_last() {
+        let mut memory = Memory::default();
+        for number in [1, 1, 2, 1, 3] {
+            memory.note_number(number);
+        }
+        assert_eq!(memory.numbers, [2, 1, 3]);
+        (10..20).for_each(|number| memory.note_number(number));
+        assert_eq!(memory.numbers, (12..20).collect::<Vec<u64>>());
+    }
 
     #[test]
     fn what_is_kept_is_there_again() {

@@ -20,6 +20,8 @@ pub struct Wanted {
     pub assigned: Vec<IpNet>,
     /// Those that have led here before.
     pub served: Vec<IpNet>,
+    /// What the server called our own tailscaled, now and before.
+    pub numbers: Vec<u64>,
 }
 
 /// What our own tailscaled is to have.
@@ -295,12 +297,13 @@ pub fn conflicts(wanted: &Wanted, seen: &Seen) -> Vec<Conflict> {
     found
 }
 
-/// Whether a member is only left over: it is gone, and it was this node before, or the cluster has
-/// given its network to this node since. A name alone says nothing of who is there: nodes of two
-/// clusters may have one, and networks as well.
+/// Whether a member is only left over: it was our own tailscaled before, as we remember; or it is gone,
+/// and has our name, or the cluster has given its network to this node since. A name alone says
+/// nothing of who is there: nodes of two clusters may have one, and networks as well.
 fn is_left(wanted: &Wanted, other: &OtherNode) -> bool {
     let is_given = |theirs: &IpNet| wanted.assigned.iter().any(|ours| ours.contains(theirs));
-    other.is_gone && (other.is_namesake || other.routes.iter().any(is_given))
+    let was_ours = other.is_namesake && wanted.numbers.contains(&other.id);
+    was_ours || other.is_gone && (other.is_namesake || other.routes.iter().any(is_given))
 }
 
 /// The networks that may be advertised: one that somebody else has is not, unless it leads here

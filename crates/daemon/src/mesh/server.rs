@@ -33,7 +33,7 @@ const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(2), Duration::from_min
 pub(super) const KEY_LIFE: SignedDuration = SignedDuration::from_mins(10);
 /// Whoever has been offline for so long, by the server's word, is gone: a machine that restarts is back
 /// by then.
-const GONE: SignedDuration = SignedDuration::from_mins(10);
+const GONE: SignedDuration = SignedDuration::from_mins(5);
 /// And all that time, as far as we have looked: a server that was started again takes everybody to be
 /// offline, and to have been so since he was offline before, until he has found back.
 const WATCHED: Duration = Duration::from_mins(2);
@@ -554,9 +554,9 @@ mod tests {
 
     #[test]
     fn who_is_offline_for_longer_than_a_restart_takes_is_gone() {
-        assert!(is_gone_at_ten(Some("09:50"), false, WATCHED));
+        assert!(is_gone_at_ten(Some("09:55"), false, WATCHED));
         assert!(is_gone_at_ten(None, false, WATCHED));
-        assert!(!is_gone_at_ten(Some("09:51"), false, WATCHED));
+        assert!(!is_gone_at_ten(Some("09:56"), false, WATCHED));
         assert!(!is_gone_at_ten(Some("03:00"), true, WATCHED));
         // The server may have been started a moment ago.
         assert!(!is_gone_at_ten(Some("03:00"), false, WATCHED / 2));

@@ -444,6 +444,7 @@ impl Session {
             former: former.filter(is_former).copied().collect(),
             assigned: assigned(settings, &routes),
             served: self.kept.memory().served.clone(),
+            numbers: self.kept.memory().numbers.clone(),
             routes,
         }
     }

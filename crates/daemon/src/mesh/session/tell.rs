@@ -121,6 +121,10 @@ impl Session {
             memory.has_served |= served.holds;
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
                 memory.id = Some(own.id);
+                // The host's own is not ours to delete, whatever becomes of it.
+                if is_ours {
+                    memory.note_number(own.id);
+                }
             }
             // What is ours is as it was until it is known again.
             if is_known {

@@ -383,13 +383,28 @@ async fn replaces(other: Value, is_given: bool, meanwhile: impl FnOnce(&Fake)) -
 #[tokio::test]
 async fn only_who_is_gone_is_replaced_by_a_node_that_has_its_name_or_was_given_its_network() {
     let is_back = |fake: &Fake| fake.world().others[0]["online"] = json!(true);
-    assert!(replaces(offline("n1", 11), false, |_| ()).await);
-    assert!(!replaces(offline("n1", 9), false, |_| ()).await);
-    assert!(!replaces(offline("n1", 11), false, is_back).await);
-    assert!(replaces(offline("n7", 11), true, |_| ()).await);
-    assert!(!replaces(offline("n7", 9), true, |_| ()).await);
-    assert!(!replaces(offline("n7", 11), true, is_back).await);
-    assert!(!replaces(offline("n7", 11), false, |_| ()).await);
+    assert!(replaces(offline("n1", 6), false, |_| ()).await);
+    assert!(!replaces(offline("n1", 4), false, |_| ()).await);
+    assert!(!replaces(offline("n1", 6), false, is_back).await);
+    assert!(replaces(offline("n7", 6), true, |_| ()).await);
+    assert!(!replaces(offline("n7", 4), true, |_| ()).await);
+    assert!(!replaces(offline("n7", 6), true, is_back).await);
+    assert!(!replaces(offline("n7", 6), false, |_| ()).await);
+}
+
+#[tokio::test]
+async fn what_our_own_tailscaled_was_before_is_replaced_as_soon_as_it_is_offline() {
+    for (name, is_deleted) in [("n1", true), ("n7", false)] {
+        let fake = Fake::start(&[]).await;
+        fake.world().others.push(offline(name, 0));
+        let settings = settings(fake.config(), &[OURS]);
+        let mut session = session(&fake, Way::Ours, &settings, &[]);
+        session.kept.change(|it| it.note_number(2)).unwrap();
+        pass(&mut session, &settings, &[]).await.unwrap();
+        let count = fake.world().count("DELETE /api/v1/node/2");
+        assert_eq!(count, usize::from(is_deleted), "{name}");
+        assert_eq!(session.kept.memory().numbers, [2, 1]);
+    }
 }
 
 #[tokio::test]
