@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use lab::{Cluster, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
+use lab::{Attached, Cluster, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
 use serde_json::{Value, json};
+use tailnet::localapi::LocalApi;
 
 use crate::scene::Scene;
-use crate::{talk, told};
+use crate::talk::{self, Pings};
+use crate::told;
 
 const KEY: &str = "/etc/headcni/auth-key";
 /// How long a node that was deleted may take to be back, where no pod says a word: others are called each
@@ -116,6 +118,7 @@ fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
     talk::check_all_to_all(&pods);
+    a_member_that_connects_anew_loses_nothing(&cluster, &pods);
 
     let (headscale, member) = (&cluster.headscale, &cluster.members[0]);
     let logins = || member.log().matches("joined the mesh").count();
@@ -158,6 +161,23 @@ fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
             .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
         put(member, KEY, &key);
     });
+}
+
+/// This is what is done when nobody is heard: whoever is a member all the same must not notice.
+fn a_member_that_connects_anew_loses_nothing(cluster: &Cluster<'_>, pods: &[Attached<'_>]) {
+    let pings = [(0, 1), (1, 0)].map(|(from, to)| Pings::start(&pods[from], &pods[to]));
+    talk::await_direct(&cluster.members);
+    pings.iter().for_each(Pings::reset);
+    let socket = cluster.members[0].file("/run/headcni/tailscaled.sock");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let reconnect = async { LocalApi::new(socket).reconnect(JOINED).await };
+    runtime.unwrap().block_on(reconnect).unwrap();
+    for pings in &pings {
+        pings.await_more_answers(100);
+        pings.check_none_lost("connected anew");
+    }
 }
 
 #[test]
