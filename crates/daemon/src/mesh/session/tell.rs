@@ -20,9 +20,21 @@ use crate::mesh::plan::{self, Login, Seen, ServerView, Wanted};
 use crate::mesh::remotes::{Judgement, Trust, judge};
 use crate::mesh::server::Server;
 use crate::mesh::verdict::{self, Credential, Verdict};
-use crate::mesh::{View, Way, link, member};
+use crate::mesh::{MeshLink, View, Way, link, member};
 use crate::metrics::{ByCredential, ByNetworks};
 use crate::settings::Settings;
+
+/// What a pass has found.
+struct Looked<'a> {
+    /// The node's networks, if they are known.
+    local: Option<&'a [IpNet]>,
+    status: &'a Status,
+    wanted: &'a Wanted,
+    seen: &'a Seen,
+    judgement: &'a Judgement,
+    link: Option<MeshLink>,
+    is_served: bool,
+}
 
 impl Session {
     /// Tells everybody how it is. `refused` is what could not be done, in words.
@@ -64,12 +76,11 @@ impl Session {
         let untagged = verdict::untagged(seen, &status.this, &tag, is_ours);
         let served = routed.clone().and(untagged);
         let left_out = verdict::left_out(&situation.outside.left_out);
-        let interface = &config.tailscale.interface;
-        let has_link = link::of(self.way, interface, status, &host).is_some();
+        let link = link::of(self.way, &config.tailscale.interface, status, &host);
         let hindrances = [
             left_out,
             verdict::shielded(seen, is_ours),
-            verdict::linkless(seen, status.has_tun, has_link, is_ours),
+            verdict::linkless(seen, status.has_tun, link.is_some(), is_ours),
             verdict::baseless(&without_base(settings), trusted.nodes.as_ref()),
         ];
         let served_all = served.clone().and(refused);
@@ -115,19 +126,43 @@ impl Session {
         {
             tracing::info!(seconds, "the mesh serves this node");
         }
+        let looked = Looked {
+            local: networks.as_ref().map(|networks| networks.local.as_slice()),
+            status,
+            wanted,
+            seen,
+            judgement: &judgement,
+            link,
+            is_served: served.holds,
+        };
+        Ok(self.keep(looked).await)
+    }
+
+    /// Keeps what has to be known after a restart, and says what others go by.
+    async fn keep(&mut self, looked: Looked<'_>) -> View {
+        let Looked {
+            local,
+            status,
+            wanted,
+            seen,
+            judgement,
+            link,
+            is_served,
+        } = looked;
         let can_ask = self.server.as_ref().is_some_and(Server::has_key);
+        let is_member = seen.login == Login::Running;
         let mut view = View::default();
         let change = self.kept.change_aside(|memory| {
-            memory.has_served |= served.holds;
+            memory.has_served |= is_served;
             if let ServerView::Listed { own: Some(own), .. } = &seen.server {
                 memory.id = Some(own.id);
                 // The host's own is not ours to delete, whatever becomes of it.
-                if is_ours {
+                if wanted.own.is_some() {
                     memory.note_number(own.id);
                 }
             }
             // What is ours is as it was until it is known again.
-            if is_known {
+            if let Some(local) = local {
                 let outside = wanted.routes.iter().filter(|route| !local.contains(route));
                 memory.outside = outside.copied().collect();
                 memory.forget_routes(&wanted.routes, |it| is_over(it, wanted, seen, can_ask));
@@ -135,17 +170,15 @@ impl Session {
                     |route: &&IpNet| memory.served.contains(route) || plan::serves(seen, route);
                 memory.served = wanted.routes.iter().filter(is_had).copied().collect();
             }
-            if let Some(link) = link::of(self.way, &config.tailscale.interface, status, &host) {
-                memory.link = Some(link);
-            }
+            memory.link = link.or(memory.link.take());
             // A tailscaled that has just started knows nobody, which does not mean that they are gone;
             // and without this node's and the cluster's networks nobody's word counts.
-            if is_known && seen.login == Login::Running {
+            if local.is_some() && is_member {
                 let remotes = judgement.remotes.iter();
                 memory.meet(remotes.map(|remote| remote.network).collect());
                 memory.stolen = judgement.stolen();
             }
-            if seen.login == Login::Running {
+            if is_member {
                 memory.members = members(everybody(status));
             }
             view = memory.view();
@@ -154,10 +187,10 @@ impl Session {
         if let Err(error) = change.await {
             tracing::warn!(%error, "what is known of the mesh can't be kept");
         }
-        Ok(View {
+        View {
             addresses: status.addresses.clone(),
             ..view
-        })
+        }
     }
 
     /// Links in the network that tailscaled is in. In one of its own there are no others; and the

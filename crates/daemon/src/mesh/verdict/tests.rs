@@ -277,25 +277,25 @@ fn a_tailscaled_that_pods_can_t_reach_is_told_of(
     assert_eq!(linkless(&member, has_tun, has_link, is_ours), None);
 }
 
-fn node(assigned: &[&str], said: &[&str]) -> Option<NodeFacts> {
-    Some(NodeFacts {
+fn node(assigned: &[&str], said: &[&str]) -> NodeFacts {
+    NodeFacts {
         assigned: nets(assigned),
         said: nets(said),
         ..NodeFacts::default()
-    })
+    }
 }
 
 #[rstest]
 #[case::nobody_says(&["10.244.1.0/24", "fd00::/64"], None, Some("by IPv4 and IPv6,"))]
 #[case::one_family(&["fd00::/64"], None, Some("by IPv6,"))]
-#[case::kubernetes_says(&["10.244.1.0/24"], node(&["10.244.2.0/24"], &[]), None)]
+#[case::kubernetes_says(&["10.244.1.0/24"], Some(node(&["10.244.2.0/24"], &[])), None)]
 #[case::another_family(
     &["10.244.1.0/24"],
-    node(&["fd00:0:0:1::/64"], &["10.244.2.0/24"]),
+    Some(node(&["fd00:0:0:1::/64"], &["10.244.2.0/24"])),
     Some("by IPv4,")
 )]
-#[case::only_nodes_say(&["10.244.1.0/24"], node(&[], &["10.244.2.0/24"]), Some("by IPv4,"))]
-#[case::alone(&["10.244.1.0/24"], node(&[], &[]), None)]
+#[case::only_nodes_say(&["10.244.1.0/24"], Some(node(&[], &["10.244.2.0/24"])), Some("by IPv4,"))]
+#[case::alone(&["10.244.1.0/24"], Some(node(&[], &[])), None)]
 #[case::known(&[], None, None)]
 fn a_cluster_whose_networks_nobody_knows_is_told_of(
     #[case] unknown: &[&str],
