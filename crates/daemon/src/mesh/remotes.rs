@@ -5,7 +5,7 @@
 //! tailscaled sends packets by the smallest network that it was told of, whatever our routes say. So
 //! somebody's larger network around another's takes nothing, and is refused rather than the other; a
 //! smaller one in it takes packets, which must not leave then. Which of two is the right one, is
-//! decided by what was known before ([`Rank`]).
+//! decided by what was known before (`Rank`).
 
 use std::collections::HashMap;
 use std::fmt;
