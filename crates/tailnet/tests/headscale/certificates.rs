@@ -64,7 +64,8 @@ fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
             let length = body.len();
             // A client that does not trust us is gone by now.
             if stream.read(&mut [0; 4096]).is_ok() {
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
+                let head = format!("{head} {length}\r\n\r\n");
                 let _ = stream.write_all(format!("{head}{body}").as_bytes());
             }
         }
