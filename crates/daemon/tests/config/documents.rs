@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
-use daemon::config::{Config, RESTART_KEYS, load, show};
+use node_config::{Config, RESTART_KEYS, load, show};
 use serde_json::Value;
 
 use crate::scene::{Scene, repository, run, sources};

@@ -116,7 +116,7 @@ fn pods_need_no_server() {
                     reaches(&one, *ip);
                 }
                 status(member);
-                assert!(!member.condition("NetworksServed").unwrap().0);
+                assert!(!member.condition("RoutesServed").unwrap().0);
                 assert!(member.file(CONFLIST).exists());
                 cluster.headscale.resume().unwrap();
             },
