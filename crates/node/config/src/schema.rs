@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::values::{Networks, PerNode, Span};
 
 pub use kubernetes::Kubernetes;
-pub use mesh::{Dns, Headscale, MagicDns, MeshMode, MeshNamespace, Tailscale, TuneLinks};
+pub use mesh::{Dns, Headscale, MagicDns, MeshMode, TailscaledNetns, Tailscale, TuneLinks};
 
 /// The configuration of headcni-daemon. Every key has a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,7 +73,7 @@ pub struct Network {
     pub masquerade: bool,
     /// Whether NetworkManager and systemd-networkd are told to keep off the links that we make, by
     /// files in their directories.
-    pub keep_off: KeepOff,
+    pub unmanaged_links: UnmanagedLinks,
 }
 
 impl Default for Network {
@@ -84,7 +84,7 @@ impl Default for Network {
             mtu: 1280,
             enable_ipv6: None,
             masquerade: true,
-            keep_off: KeepOff::Auto,
+            unmanaged_links: UnmanagedLinks::Auto,
         }
     }
 }
@@ -92,7 +92,7 @@ impl Default for Network {
 /// Whether others are told to keep off our links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum KeepOff {
+pub enum UnmanagedLinks {
     /// Those that are installed here.
     #[default]
     Auto,

@@ -23,7 +23,7 @@ use process::Process;
 
 pub use exposition::Exposition;
 pub use labels::{
-    ByCall, ByCondition, ByController, ByCredential, ByError, ByFamily, ByKind, ByNetworks,
+    ByCall, ByCondition, ByController, ByCredential, ByError, ByFamily, ByKind, ByRouteState,
     ByOutcome, ByPath, ByRepair, ByRequest, ByServerCall, ByStep, ByStrategy, ByTraffic, PodLabels,
 };
 pub use mesh::MeshMetrics;

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use net::ruleset::Contents;
 
 use super::{Mesh, Overlap};
-use node_config::{Config, KeepOff, Mode};
+use node_config::{Config, UnmanagedLinks, Mode};
 use node_core::tailnet::TAILNET;
 
 /// How the network that all pods share is to be.
@@ -31,7 +31,7 @@ pub struct Desired {
     /// Networks of other nodes that get no route.
     pub overlaps: Vec<Overlap>,
     /// Whether others are told to keep off our links.
-    pub keep_off: KeepOff,
+    pub unmanaged_links: UnmanagedLinks,
 }
 
 /// Why the node's networks can't be used.
@@ -99,7 +99,7 @@ impl Desired {
             mesh,
             sources,
             overlaps: overlaps.unwrap_or_default(),
-            keep_off: config.network.keep_off,
+            unmanaged_links: config.network.unmanaged_links,
         })
     }
 

@@ -15,7 +15,7 @@ mod action;
 mod apply;
 mod desired;
 pub mod firewall;
-mod keep_off;
+mod unmanaged_links;
 mod memory;
 mod mesh;
 mod observed;
@@ -148,7 +148,7 @@ pub fn pass(place: &Place, wanted: &Wanted) -> Result<Reconciled, NetworkError> 
         Err(error) => errors.push(error.into()),
     }
     let mut repairs: Vec<String> = actions.iter().map(Action::to_string).collect();
-    match keep_off::ensure(place, desired.keep_off) {
+    match unmanaged_links::ensure(place, desired.unmanaged_links) {
         Ok(written) => repairs.extend(written),
         Err(error) => errors.push(error),
     }

@@ -6,8 +6,8 @@ use net::{Batch, Errno};
 
 use super::apply::{on_lo, remove_routes, set_feature, set_sysctl};
 use super::plan::{is_in_mesh_table, is_our_rule, is_ours};
-use super::{Memory, NetworkError, Place, Sockets, firewall, keep_off};
-use node_config::KeepOff;
+use super::{Memory, NetworkError, Place, Sockets, firewall, unmanaged_links};
+use node_config::UnmanagedLinks;
 
 /// What becomes of the links to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub fn remove(place: &Place, links: PodLinks) -> Result<(), NetworkError> {
         take_routes(&sockets),
         take_gateways(&sockets, &memory),
         firewall::withdraw(place),
-        keep_off::ensure(place, KeepOff::Off).map(drop),
+        unmanaged_links::ensure(place, UnmanagedLinks::Off).map(drop),
     ];
     for table in Table::ALL {
         outcomes.push(delete(&sockets, table));

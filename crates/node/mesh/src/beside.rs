@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::memory::Kept;
 use super::{Ends, Way, namespace, ours, resolver};
 use crate::inputs::MeshInputs;
-use node_config::{Config, MeshMode, MeshNamespace};
+use node_config::{Config, MeshMode, TailscaledNetns};
 use node_core::error::display_chain;
 
 /// How long another tailscaled may take to answer.
@@ -44,7 +44,7 @@ impl Intruder {
     pub(super) fn new(way: Way, config: &Arc<Config>) -> Self {
         let tailscale = &config.tailscale;
         let may_move = tailscale.mode != MeshMode::Container;
-        let matters = way == Way::Ours && may_move && tailscale.namespace == MeshNamespace::Auto;
+        let matters = way == Way::Ours && may_move && tailscale.netns == TailscaledNetns::Auto;
         Self {
             config: matters.then(|| Arc::clone(config)),
             due: Instant::now() + LOOK,

@@ -1,6 +1,6 @@
 //! Whose tailscaled makes this node a member of the mesh, and where it runs.
 
-use node_config::{Config, MeshMode, MeshNamespace};
+use node_config::{Config, MeshMode, TailscaledNetns};
 
 /// How this node is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +19,10 @@ impl Way {
     /// `has_another` is whether another tailscaled runs in the host's network, or did when ours went
     /// out of its way: it may be back any moment, and each move costs seconds of traffic.
     pub fn choose(config: &Config, has_another: bool) -> Self {
-        let ours = match config.tailscale.namespace {
-            MeshNamespace::Own => Self::OursApart,
-            MeshNamespace::Auto if has_another => Self::OursApart,
-            MeshNamespace::Host | MeshNamespace::Auto => Self::Ours,
+        let ours = match config.tailscale.netns {
+            TailscaledNetns::Own => Self::OursApart,
+            TailscaledNetns::Auto if has_another => Self::OursApart,
+            TailscaledNetns::Host | TailscaledNetns::Auto => Self::Ours,
         };
         match config.tailscale.mode {
             MeshMode::Off => Self::None,
@@ -50,9 +50,9 @@ mod tests {
         config.headscale.url = Some("https://10.99.0.1".to_owned());
         assert_eq!(Way::choose(&config, false), Way::Ours);
         assert_eq!(Way::choose(&config, true), Way::OursApart);
-        config.tailscale.namespace = MeshNamespace::Host;
+        config.tailscale.netns = TailscaledNetns::Host;
         assert_eq!(Way::choose(&config, true), Way::Ours);
-        config.tailscale.namespace = MeshNamespace::Own;
+        config.tailscale.netns = TailscaledNetns::Own;
         assert_eq!(Way::choose(&config, false), Way::OursApart);
         config.tailscale.mode = MeshMode::Host;
         assert_eq!(Way::choose(&config, false), Way::Hosts);

@@ -38,8 +38,8 @@ pub struct Tailscale {
     pub mode: MeshMode,
     /// The socket of the host's own tailscaled, if it runs one.
     pub socket: PathBuf,
-    /// Where ours runs.
-    pub namespace: MeshNamespace,
+    /// The netns of ours.
+    pub netns: TailscaledNetns,
     /// The program of ours: a path, or a name to be looked for in PATH.
     pub program: PathBuf,
     /// The interface of ours.
@@ -65,7 +65,7 @@ impl Default for Tailscale {
         Self {
             mode: MeshMode::Auto,
             socket: PathBuf::from("/var/run/tailscale/tailscaled.sock"),
-            namespace: MeshNamespace::Auto,
+            netns: TailscaledNetns::Auto,
             program: PathBuf::from("tailscaled"),
             interface: "headcni01".to_owned(),
             port: 41642,
@@ -97,7 +97,7 @@ pub enum MeshMode {
 /// Where our tailscaled runs. Two in one network destroy each other's rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum MeshNamespace {
+pub enum TailscaledNetns {
     /// In the host's network, unless another tailscaled runs there.
     #[default]
     Auto,

@@ -132,8 +132,8 @@ labels!(
 );
 labels!(
     /// By how far this node's networks have come.
-    ByNetworks {
-        /// `wanted`, `advertised`, `approved` or `serving`.
+    ByRouteState {
+        /// `desired`, `advertised`, `approved` or `primary`.
         state
     }
 );

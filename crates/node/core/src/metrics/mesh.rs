@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{ByCredential, ByNetworks, ByPath, ByRepair, ByServerCall, ByTraffic};
+use super::labels::{ByCredential, ByRouteState, ByPath, ByRepair, ByServerCall, ByTraffic};
 use super::{Durations, Float, Times};
 
 /// All metrics of the mesh.
@@ -28,8 +28,8 @@ pub struct MeshMetrics {
     pub path_changes: Counter,
     /// Time that is left of each key.
     pub credential_expiry: Family<ByCredential, Float>,
-    /// This node's networks, by how far they have come.
-    pub networks: Family<ByNetworks, Gauge>,
+    /// This node's routes by state.
+    pub routes: Family<ByRouteState, Gauge>,
     /// How long the server took to answer.
     pub server_duration: Times<ByServerCall>,
     /// What was done to be, or stay, a member.
@@ -86,9 +86,9 @@ impl MeshMetrics {
                 "Time that is left of a key",
                 Family::default()
             ),
-            networks: register!(
-                "mesh_networks",
-                "Networks of this node, by how far they have come",
+            routes: register!(
+                "mesh_routes",
+                "Routes of this node by state",
                 Family::default()
             ),
             server_duration: seconds!(

@@ -90,7 +90,7 @@ fn use_mesh(mesh: &MeshMetrics) {
         bytes,
         path_changes,
         credential_expiry,
-        networks,
+        routes,
         server_duration,
         repairs,
         clock_skew,
@@ -105,7 +105,7 @@ fn use_mesh(mesh: &MeshMetrics) {
     path_changes.inc();
     let by = ByCredential::default();
     credential_expiry.get_or_create(&by).set(86_400.0);
-    networks.get_or_create(&ByNetworks::default()).set(1);
+    routes.get_or_create(&ByRouteState::default()).set(1);
     let call = ByServerCall::default();
     server_duration.get_or_create(&call).observe(0.3);
     repairs.get_or_create(&ByRepair::default()).inc();

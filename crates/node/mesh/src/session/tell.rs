@@ -21,7 +21,7 @@ use crate::{Way, link, member};
 use node_core::OtherNodes;
 use node_core::conditions::{Condition, Conditions};
 use node_core::error::display_chain;
-use node_core::metrics::{ByCredential, ByNetworks};
+use node_core::metrics::{ByCredential, ByRouteState};
 use node_core::tailnet::guarded_peers;
 use node_core::text::truncate_list;
 use node_core::{MeshLink, MeshState};
@@ -303,17 +303,17 @@ impl Session {
         };
         let [advertised, approved, serving] = verdict::counts(wanted, &seen.prefs, own, seen);
         let counts = [
-            ("wanted", wanted.routes.len()),
+            ("desired", wanted.routes.len()),
             ("advertised", advertised),
             ("approved", approved),
-            ("serving", serving),
+            ("primary", serving),
         ];
         for (state, count) in counts {
-            let by = ByNetworks {
+            let by = ByRouteState {
                 state: state.to_owned(),
             };
             let count = i64::try_from(count).unwrap_or(i64::MAX);
-            metrics.networks.get_or_create(&by).set(count);
+            metrics.routes.get_or_create(&by).set(count);
         }
         if self
             .measured

@@ -9,11 +9,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::{NetworkError, Place};
-use node_config::KeepOff;
+use node_config::UnmanagedLinks;
 use node_core::files::write_atomic;
 
 /// The first line of files that are ours to change.
-const MARK: &str = "# Written by headcni-daemon; see network.keepOff.";
+const MARK: &str = "# Written by headcni-daemon; see network.unmanagedLinks.";
 
 /// A file that keeps somebody off.
 struct Notice {
@@ -51,11 +51,11 @@ const NOTICES: [Notice; 3] = [
 ];
 
 /// Writes or removes the files. What was done, in words.
-pub(super) fn ensure(place: &Place, keep_off: KeepOff) -> Result<Vec<String>, NetworkError> {
+pub(super) fn ensure(place: &Place, unmanaged_links: UnmanagedLinks) -> Result<Vec<String>, NetworkError> {
     let mut done = Vec::new();
     for notice in &NOTICES {
         let path = place.root.join(notice.path);
-        let is_wanted = keep_off == KeepOff::Auto && is_installed(&place.root, notice);
+        let is_wanted = unmanaged_links == UnmanagedLinks::Auto && is_installed(&place.root, notice);
         let wanted = is_wanted.then(|| format!("{MARK}\n{}", notice.text));
         let found = read(&path).map_err(failure("read", &path))?;
         match (&found, &wanted) {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn nobody_is_told_who_is_not_there() {
         let (root, place) = machine(&[]);
-        assert!(ensure(&place, KeepOff::Auto).unwrap().is_empty());
+        assert!(ensure(&place, UnmanagedLinks::Auto).unwrap().is_empty());
         assert!(!root.path().join("etc").exists());
     }
 
@@ -134,7 +134,7 @@ mod tests {
             "usr/lib/systemd/systemd-networkd",
             "run/systemd/netif/links",
         ]);
-        let told = ensure(&place, KeepOff::Auto).unwrap();
+        let told = ensure(&place, UnmanagedLinks::Auto).unwrap();
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(told[0].contains("nmcli general reload"), "{told:?}");
         for notice in &NOTICES {
@@ -144,16 +144,16 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(ensure(&place, KeepOff::Auto).unwrap().is_empty());
-        assert_eq!(ensure(&place, KeepOff::Off).unwrap().len(), 3);
+        assert!(ensure(&place, UnmanagedLinks::Auto).unwrap().is_empty());
+        assert_eq!(ensure(&place, UnmanagedLinks::Off).unwrap().len(), 3);
         assert!(NOTICES.iter().all(|n| !root.path().join(n.path).exists()));
-        assert!(ensure(&place, KeepOff::Off).unwrap().is_empty());
+        assert!(ensure(&place, UnmanagedLinks::Off).unwrap().is_empty());
     }
 
     #[test]
     fn networkd_that_does_not_run_keeps_its_own_settings() {
         let (root, place) = machine(&["usr/lib/systemd/systemd-networkd"]);
-        assert_eq!(ensure(&place, KeepOff::Auto).unwrap().len(), 1);
+        assert_eq!(ensure(&place, UnmanagedLinks::Auto).unwrap().len(), 1);
         assert!(!root.path().join("etc/systemd/networkd.conf.d").exists());
     }
 
@@ -162,8 +162,8 @@ mod tests {
         let (root, place) = machine(&["etc/NetworkManager/conf.d"]);
         let path = root.path().join(NOTICES[0].path);
         write_atomic(&path, b"[keyfile]\n", 0o644).unwrap();
-        for keep_off in [KeepOff::Auto, KeepOff::Off] {
-            assert!(ensure(&place, keep_off).unwrap().is_empty());
+        for unmanaged_links in [UnmanagedLinks::Auto, UnmanagedLinks::Off] {
+            assert!(ensure(&place, unmanaged_links).unwrap().is_empty());
             assert_eq!(read_to_string(&path).unwrap(), "[keyfile]\n");
         }
     }
@@ -171,10 +171,10 @@ mod tests {
     #[test]
     fn an_edited_file_of_ours_is_put_back() {
         let (root, place) = machine(&["etc/NetworkManager"]);
-        ensure(&place, KeepOff::Auto).unwrap();
+        ensure(&place, UnmanagedLinks::Auto).unwrap();
         let path = root.path().join(NOTICES[0].path);
         write_atomic(&path, format!("{MARK}\nedited\n").as_bytes(), 0o644).unwrap();
-        assert_eq!(ensure(&place, KeepOff::Auto).unwrap().len(), 1);
+        assert_eq!(ensure(&place, UnmanagedLinks::Auto).unwrap().len(), 1);
         assert!(read_to_string(&path).unwrap().ends_with(NOTICES[0].text));
     }
 }
