@@ -27,10 +27,10 @@ mod watch;
 use std::io;
 use std::path::PathBuf;
 
-use net::host_ports::HostPortError;
 use net::nft::NftError;
-use net::ruleset::ReplaceError;
 use net::{NetError, Socket};
+use ruleset::ReplaceError;
+use ruleset::host_ports::HostPortError;
 
 use crate::causes::with_causes;
 use crate::keeper::Outcome;

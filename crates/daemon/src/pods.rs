@@ -24,7 +24,7 @@ use std::time::Duration;
 use api::event::Event;
 use api::messages::Pod;
 use ipam::SeenLease;
-use net::host_ports::HostPort;
+use ruleset::host_ports::HostPort;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

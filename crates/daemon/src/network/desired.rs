@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipam::{Range, RangeError};
 use ipnet::IpNet;
-use net::ruleset::Contents;
+use ruleset::Contents;
 
 use super::{Mesh, Overlap};
 use crate::config::{Config, KeepOff, Mode};

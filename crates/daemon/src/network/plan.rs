@@ -6,8 +6,8 @@ mod tuning;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use net::ruleset::{Sets, Table};
 use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction, TABLE_MAIN};
+use ruleset::{Sets, Table};
 
 use super::desired::Family;
 use super::{Action, Desired, Edit, LO_INDEX, Memory, Observed, TableState};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use net::ruleset::LINK_GROUP;
 use net::{Link, Mac, Neighbour, NetError, Route, RouteKind, Socket, TABLE_MAIN};
+use ruleset::LINK_GROUP;
 
 use super::judge::Sight;
 use super::key::Key;

@@ -9,7 +9,7 @@ use daemon::network::{self, Desired, NetworkError, Place, PodLink, Pods, Wanted}
 use ipnet::IpNet;
 use lab::tools::{cni_path, headcni};
 use lab::{Call, EchoServer, Family, Netns, Node, Pod, eventually};
-use net::host_ports::{HostPort, Protocol};
+use ruleset::host_ports::{HostPort, Protocol};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

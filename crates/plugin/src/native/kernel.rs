@@ -117,7 +117,7 @@ impl Site<'_> {
                 },
                 netns: self.pod.as_fd(),
                 mtu: wiring.mtu_bytes,
-                group: net::ruleset::LINK_GROUP,
+                group: ruleset::LINK_GROUP,
             }
             .add_to(&mut batch);
             match self.host_socket.send(batch) {

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{Attachment, Error, Verb, code};
 use ipnet::IpNet;
-use net::host_ports::{self, HostPort, HostPortError, Protocol};
-use net::{RouteKind, Socket, conntrack};
+use net::{RouteKind, Socket};
+use ruleset::host_ports::{self, HostPort, HostPortError, Protocol};
 use state::link::host_name;
 use state::{Ports, addresses_in};
 
@@ -74,7 +74,7 @@ impl Native<'_> {
             return;
         }
         let forgotten = local_addresses(excluded)
-            .and_then(|local| conntrack::forget_udp(socket, ports, &local).map_err(refused));
+            .and_then(|local| host_ports::delete_udp_flows(socket, ports, &local).map_err(refused));
         if let Err(error) = forgotten {
             self.log
                 .warn(format!("old UDP flows may go on: {}", error.msg));

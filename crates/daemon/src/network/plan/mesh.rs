@@ -23,7 +23,7 @@ pub const PRIORITY_MARKED: u32 = 5195;
 pub const PRIORITY_MESH: u32 = 5200;
 /// The table with the routes to other nodes. The number is that of our link group, so that one
 /// number means us wherever it stands.
-pub const MESH_TABLE: u32 = net::ruleset::LINK_GROUP;
+pub const MESH_TABLE: u32 = ruleset::LINK_GROUP;
 
 /// What tailscaled puts on its own packets: `linuxfw.TailscaleBypassMark`, in the byte that is its.
 pub const TAILSCALED_MARK: Mark = Mark {
