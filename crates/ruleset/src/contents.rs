@@ -17,9 +17,9 @@ const FAMILIES: [u8; 2] = [2, 10];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Networks and addresses that packets go to by pods' links, `lo` and `inside` only.
-    pub guarded: Vec<IpNet>,
+    pub mesh_only: Vec<IpNet>,
     /// Names of links that such packets may leave by.
-    pub inside: Vec<String>,
+    pub mesh_ifaces: Vec<String>,
     /// Names of bridges that pods are on.
     pub bridges: Vec<String>,
     /// Networks of the mesh's members: pods keep their own address where they reach them by `inside`.
@@ -36,7 +36,7 @@ pub(crate) enum Wanted {
 
 impl Contents {
     pub(crate) fn by_set(&self) -> [(Set<'static>, Wanted); 7] {
-        let [ipv4, ipv6] = by_family(&self.guarded);
+        let [ipv4, ipv6] = by_family(&self.mesh_only);
         let [tailnet_ipv4, tailnet_ipv6] = by_family(&self.tailnet);
         let names = |names: &[String]| Wanted::Keys(names.iter().map(|name| key(name)).collect());
         let families = if self.is_unmasqueraded {
@@ -45,9 +45,9 @@ impl Contents {
             Vec::new()
         };
         [
-            (set(TABLE, "guarded4"), ipv4),
-            (set(TABLE, "guarded6"), ipv6),
-            (set(TABLE, "inside"), names(&self.inside)),
+            (set(TABLE, "mesh_only4"), ipv4),
+            (set(TABLE, "mesh_only6"), ipv6),
+            (set(TABLE, "mesh_ifaces"), names(&self.mesh_ifaces)),
             (set(TABLE, "bridges"), names(&self.bridges)),
             (set(TABLE, "tailnet4"), tailnet_ipv4),
             (set(TABLE, "tailnet6"), tailnet_ipv6),

@@ -59,7 +59,7 @@ impl Table {
     /// The version that [`install`] installs.
     pub fn version(self) -> u32 {
         match self {
-            Self::Pods => 4,
+            Self::Pods => 5,
             Self::Ports => 1,
         }
     }
@@ -131,7 +131,7 @@ fn guard_script(guarded: &[IpNet]) -> String {
     let guarded = IpNet::aggregate(&guarded.to_vec());
     let lines = guarded.iter().map(|network| {
         let family = if network.addr().is_ipv4() { 4 } else { 6 };
-        format!("add element inet {TABLE} guarded{family} {{ {network} }}\n")
+        format!("add element inet {TABLE} mesh_only{family} {{ {network} }}\n")
     });
     lines.collect()
 }

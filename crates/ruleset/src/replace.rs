@@ -32,7 +32,7 @@ pub fn replace(
     cluster: &[IpNet],
     contents: &Contents,
 ) -> Result<(), ReplaceError> {
-    let names = contents.inside.iter().chain(&contents.bridges);
+    let names = contents.mesh_ifaces.iter().chain(&contents.bridges);
     if let Some(wrong) = names.into_iter().find(|name| !is_name(name)) {
         return Err(ReplaceError::Name(wrong.clone()));
     }

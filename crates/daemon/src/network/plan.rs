@@ -100,7 +100,7 @@ fn plan_sysctls(desired: &Desired, observed: &Observed, actions: &mut Vec<Action
     if desired.has(Family::Ipv6) {
         // Before forwarding, which makes links that have 1 deaf to routers: the node could lose its
         // own default route.
-        let inside = &desired.contents.inside;
+        let inside = &desired.contents.mesh_ifaces;
         let links = observed.links.iter().map(|link| &link.name);
         for link in links.filter(|name| !inside.contains(name)) {
             let name = accept_ra(link);

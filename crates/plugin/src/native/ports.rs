@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{Attachment, Error, Verb, code};
 use ipnet::IpNet;
-use net::{RouteKind, Socket};
+use net::{PROTO_HEADCNI, RouteKind, Socket};
 use ruleset::host_ports::{self, HostPort, HostPortError, Protocol};
 use state::link::host_name;
 use state::{Ports, addresses_in};
 
 use super::Native;
 use super::firewall::networks_of;
-use super::kernel::{PROTO_HEADCNI, refused};
+use super::kernel::refused;
 
 /// An address of each family, for asking whether there is anything to do at all.
 const EITHER_FAMILY: [IpAddr; 2] = [

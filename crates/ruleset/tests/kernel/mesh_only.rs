@@ -31,11 +31,11 @@ fn with_routes() -> Place {
 
 fn guarded(inside: &[&str]) -> Contents {
     Contents {
-        guarded: vec![
+        mesh_only: vec![
             "10.244.0.0/16".parse().unwrap(),
             "fd00::/16".parse().unwrap(),
         ],
-        inside: inside.iter().map(|name| (*name).to_owned()).collect(),
+        mesh_ifaces: inside.iter().map(|name| (*name).to_owned()).collect(),
         ..Contents::default()
     }
 }

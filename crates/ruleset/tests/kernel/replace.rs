@@ -14,8 +14,8 @@ fn networks(texts: &[&str]) -> Vec<IpNet> {
 
 fn contents() -> Contents {
     Contents {
-        guarded: networks(&["10.244.0.0/16", "fd00:244::/56", "10.244.3.0/24"]),
-        inside: vec!["headcni01".to_owned(), "headcni0".to_owned()],
+        mesh_only: networks(&["10.244.0.0/16", "fd00:244::/56", "10.244.3.0/24"]),
+        mesh_ifaces: vec!["headcni01".to_owned(), "headcni0".to_owned()],
         bridges: vec!["headcni0".to_owned()],
         tailnet: networks(&["100.64.0.0/10", "fd7a:115c:a1e0::/48"]),
         is_unmasqueraded: true,
@@ -52,13 +52,13 @@ fn networks_are_guarded_from_the_first_moment_if_that_is_said() {
         outcome.unwrap().unwrap();
     };
     install();
-    assert_eq!(elements(&node, "guarded4"), ["10.244.0.0/16"]);
-    assert_eq!(elements(&node, "guarded6"), ["fd00:244::/56"]);
+    assert_eq!(elements(&node, "mesh_only4"), ["10.244.0.0/16"]);
+    assert_eq!(elements(&node, "mesh_only6"), ["fd00:244::/56"]);
     // Who comes second changes nothing.
-    nft(&node, "flush set inet headcni guarded4");
+    nft(&node, "flush set inet headcni mesh_only4");
     install();
-    assert_eq!(elements(&node, "guarded4"), [""; 0]);
-    assert_eq!(elements(&node, "guarded6"), ["fd00:244::/56"]);
+    assert_eq!(elements(&node, "mesh_only4"), [""; 0]);
+    assert_eq!(elements(&node, "mesh_only6"), ["fd00:244::/56"]);
 }
 
 #[test]
@@ -68,21 +68,21 @@ fn sets_hold_just_what_they_are_told_to() {
     assert!(!ruleset::has_contents(&socket, &contents()).unwrap());
     ruleset::set_contents(&socket, &contents()).unwrap();
     assert!(ruleset::has_contents(&socket, &contents()).unwrap());
-    assert_eq!(elements(&node, "guarded4"), ["10.244.0.0/16"]);
-    assert_eq!(elements(&node, "guarded6"), ["fd00:244::/56"]);
-    assert_eq!(elements(&node, "inside"), ["\"headcni0\"", "\"headcni01\""]);
+    assert_eq!(elements(&node, "mesh_only4"), ["10.244.0.0/16"]);
+    assert_eq!(elements(&node, "mesh_only6"), ["fd00:244::/56"]);
+    assert_eq!(elements(&node, "mesh_ifaces"), ["\"headcni0\"", "\"headcni01\""]);
     assert_eq!(elements(&node, "bridges"), ["\"headcni0\""]);
     assert_eq!(elements(&node, "tailnet4"), ["100.64.0.0/10"]);
     assert_eq!(elements(&node, "tailnet6"), ["fd7a:115c:a1e0::/48"]);
     assert_eq!(elements(&node, "unmasqueraded"), ["ipv4", "ipv6"]);
-    nft(&node, "add element inet headcni guarded4 { 192.0.2.0/24 }");
-    nft(&node, "delete element inet headcni inside { \"headcni0\" }");
+    nft(&node, "add element inet headcni mesh_only4 { 192.0.2.0/24 }");
+    nft(&node, "delete element inet headcni mesh_ifaces { \"headcni0\" }");
     assert!(!ruleset::has_contents(&socket, &contents()).unwrap());
     ruleset::set_contents(&socket, &contents()).unwrap();
-    assert_eq!(elements(&node, "guarded4"), ["10.244.0.0/16"]);
+    assert_eq!(elements(&node, "mesh_only4"), ["10.244.0.0/16"]);
     assert!(ruleset::has_contents(&socket, &contents()).unwrap());
     ruleset::set_contents(&socket, &Contents::default()).unwrap();
-    assert!(elements(&node, "guarded4").is_empty() && elements(&node, "inside").is_empty());
+    assert!(elements(&node, "mesh_only4").is_empty() && elements(&node, "mesh_ifaces").is_empty());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_table_of_an_older_version_is_replaced_and_its_networks_are_kept() {
 fn a_table_is_made_where_there_is_none_and_may_cover_everything() {
     let node = Node::new("n1").unwrap();
     let all = Contents {
-        guarded: networks(&["0.0.0.0/0", "::/0"]),
+        mesh_only: networks(&["0.0.0.0/0", "::/0"]),
         ..Contents::default()
     };
     replace(&node, &["0.0.0.0/0", "::/0"], &all);
@@ -302,11 +302,11 @@ fn as_many_members_as_are_guarded_fit_into_one_change() {
     for start in [first, first + 65536] {
         let member = |n: u32| IpNet::from(std::net::IpAddr::from((start + 2 * n).to_be_bytes()));
         let contents = Contents {
-            guarded: (0..2048).map(member).collect(),
+            mesh_only: (0..2048).map(member).collect(),
             ..contents()
         };
         ruleset::set_contents(&socket, &contents).unwrap();
         assert!(ruleset::has_contents(&socket, &contents).unwrap());
-        assert_eq!(elements(&node, "guarded4").len(), 2048);
+        assert_eq!(elements(&node, "mesh_only4").len(), 2048);
     }
 }
