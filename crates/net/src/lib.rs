@@ -17,6 +17,7 @@ mod netns;
 pub mod nft;
 pub mod program;
 mod rtnl;
+mod special;
 pub mod sysctl;
 
 pub use error::NetError;
@@ -29,3 +30,4 @@ pub use rtnl::{
     move_to_group, permanent_neighbours, ports_of, routes, rules, settled_addresses,
 };
 pub use rustix::io::Errno;
+pub use special::{SpecialPurpose, special_purpose};

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use calllog::CallLog;
 use cni::{Attachment, Error, code};
 use net::{
-    Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, PROTO_HEADCNI, Route, RouteKind,
-    Socket, Tolerated, VisitError, sysctl,
+    Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, PROTO_HEADCNI,
+    Route, RouteKind, Socket, Tolerated, VisitError, sysctl,
 };
 
 use super::settings::Settings;

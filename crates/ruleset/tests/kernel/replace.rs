@@ -70,13 +70,22 @@ fn sets_hold_just_what_they_are_told_to() {
     assert!(ruleset::has_contents(&socket, &contents()).unwrap());
     assert_eq!(elements(&node, "mesh_only4"), ["10.244.0.0/16"]);
     assert_eq!(elements(&node, "mesh_only6"), ["fd00:244::/56"]);
-    assert_eq!(elements(&node, "mesh_ifaces"), ["\"headcni0\"", "\"headcni01\""]);
+    assert_eq!(
+        elements(&node, "mesh_ifaces"),
+        ["\"headcni0\"", "\"headcni01\""]
+    );
     assert_eq!(elements(&node, "bridges"), ["\"headcni0\""]);
     assert_eq!(elements(&node, "tailnet4"), ["100.64.0.0/10"]);
     assert_eq!(elements(&node, "tailnet6"), ["fd7a:115c:a1e0::/48"]);
     assert_eq!(elements(&node, "unmasqueraded"), ["ipv4", "ipv6"]);
-    nft(&node, "add element inet headcni mesh_only4 { 192.0.2.0/24 }");
-    nft(&node, "delete element inet headcni mesh_ifaces { \"headcni0\" }");
+    nft(
+        &node,
+        "add element inet headcni mesh_only4 { 192.0.2.0/24 }",
+    );
+    nft(
+        &node,
+        "delete element inet headcni mesh_ifaces { \"headcni0\" }",
+    );
     assert!(!ruleset::has_contents(&socket, &contents()).unwrap());
     ruleset::set_contents(&socket, &contents()).unwrap();
     assert_eq!(elements(&node, "mesh_only4"), ["10.244.0.0/16"]);
