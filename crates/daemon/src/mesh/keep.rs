@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use api::messages::PodState;
 use ipnet::IpNet;
-use tailnet::localapi::{Event as BusEvent, LocalApi, Watch};
-use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
+use tailscaled::localapi::{Event as BusEvent, LocalApi, Watch};
+use tailscaled::supervisor::{Difference, Ensured, Event, Origin, Supervisor};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;

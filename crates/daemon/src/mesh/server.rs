@@ -6,13 +6,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
-use jiff::{SignedDuration, Timestamp};
-use tailnet::headscale::{
+use headscale::{
     ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, PreAuthKey, Problem, Proxies,
     Secret, Settings, Uses,
 };
-use tailnet::localapi::Status;
+use ipnet::IpNet;
+use jiff::{SignedDuration, Timestamp};
+use tailscaled::localapi::Status;
 
 use super::plan::{OtherNode, OwnNode, ServerView};
 use crate::causes::with_causes;
@@ -99,7 +99,7 @@ impl Server {
                 operation: call.operation.to_owned(),
                 outcome: call
                     .problem
-                    .map_or("ok", tailnet::headscale::Problem::kind)
+                    .map_or("ok", headscale::Problem::kind)
                     .to_owned(),
             };
             let duration = metrics.mesh.server_duration.get_or_create(&by);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use headscale::Clock;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use tailnet::headscale::Clock;
-use tailnet::localapi::Member;
+use tailscaled::localapi::Member;
 
 use super::outside::MOST;
 use super::passage::Passage;

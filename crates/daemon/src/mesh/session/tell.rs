@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use headscale::Clock;
 use ipnet::IpNet;
 use jiff::Timestamp;
-use tailnet::headscale::Clock;
-use tailnet::localapi::Status;
+use tailscaled::localapi::Status;
 
 use super::{FULL_PASS, Session, Situation};
 use crate::causes::with_causes;

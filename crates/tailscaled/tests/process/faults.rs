@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use tailnet::localapi::{Error, Event, LocalApi};
+use tailscaled::localapi::{Error, Event, LocalApi};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
@@ -93,7 +93,7 @@ async fn a_bus_may_have_anything_in_it() {
          e\r\n{\"State\":5}\n{}\r\n6\r\n\n{\"Sta\r\n7\r\nte\":6}\n\r\n4\r\n???\n\r\n0\r\n\r\n",
     );
     let mut bus = fake.api().watch().await.unwrap();
-    let state = |notify: tailnet::localapi::Notify| notify.state.map(|state| state.to_string());
+    let state = |notify: tailscaled::localapi::Notify| notify.state.map(|state| state.to_string());
     let mut states = Vec::new();
     for _ in 0..3 {
         states.push(state(bus.recv().await.unwrap()));

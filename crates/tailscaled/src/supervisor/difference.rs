@@ -6,8 +6,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::options::{INHERITED, SOCKET, STATE_DIR, Tailscaled, flag_with};
 use super::process::{Identity, inode};
-use super::{SOCKET, STATE_DIR, Tailscaled, flag_with};
 
 /// What of a running tailscaled is not as it should be. Only a restart changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ fn other_variables(
     let other = relevant.filter(|(name, value)| !has(name, value));
     let mut names: Vec<OsString> = other.map(|(name, _)| name.clone()).collect();
     // What it has from earlier times, and would not get now.
-    for name in super::INHERITED {
+    for name in INHERITED {
         let is_there = |word: &OsString| {
             let text = word.as_encoded_bytes();
             text.strip_prefix(name.as_bytes())

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use headscale::{Client, Problem, Settings, TlsFault, Unreachable};
 use lab::certify;
 use lab::tools::HEADSCALE;
-use tailnet::headscale::{Client, Problem, Settings, TlsFault, Unreachable};
 use tempfile::TempDir;
 
 use crate::stage::{ADDRESS, OTHER_ADDRESS, eventually, inside, nodes, start};

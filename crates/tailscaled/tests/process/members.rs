@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::{fs, io};
 
-use tailnet::localapi::{PingKind, State};
+use tailscaled::localapi::{PingKind, State};
 
 use crate::scene::{World, member, open_policy, until};
 

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::{Netns, Node, Running};
-use tailnet::localapi;
-use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
+use tailscaled::localapi;
+use tailscaled::supervisor::{Difference, Ensured, Event, Origin, Supervisor};
 use tokio::time::timeout;
 
 use crate::scene::{PATIENCE, Place, answers, nobody_runs, settings, until};

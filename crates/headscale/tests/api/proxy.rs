@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use headscale::{Client, Problem, Proxies, SetupError, Unreachable};
 use lab::tools::HEADSCALE;
-use tailnet::headscale::{Client, Problem, Proxies, SetupError, Unreachable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 

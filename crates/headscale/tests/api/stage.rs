@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use headscale::{Client, Proxies, Secret, Settings};
 use lab::tools::GoModule;
 use lab::{Headscale, Netns, Node};
-use tailnet::headscale::{Client, Proxies, Secret, Settings};
 
 /// The server's address in its node.
 pub(crate) const ADDRESS: &str = "10.99.0.1";

@@ -9,8 +9,8 @@ use lab::tools::{HEADSCALE, TAILSCALE};
 use lab::{Headscale, Netns, Node, eventually};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::{Value, json};
-use tailnet::localapi::{AuthKey, LocalApi, PrefsEdit, Start, StartPrefs};
-use tailnet::tailscaled::{Supervisor, Tailscaled};
+use tailscaled::localapi::{AuthKey, LocalApi, PrefsEdit, Start, StartPrefs};
+use tailscaled::supervisor::{Supervisor, Tailscaled};
 use tempfile::TempDir;
 
 /// For what takes a second or two when nothing else runs.

@@ -3,13 +3,13 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 
+use headscale::{Client, Lifetime, NewKey, Node as Member, Uses};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use lab::tools::{GoModule, HEADSCALES, TAILSCALE};
 use lab::{Netns, Node, Running};
 use rstest::rstest;
 use serde_json::Value;
-use tailnet::headscale::{Client, Lifetime, NewKey, Node as Member, Uses};
 use tempfile::TempDir;
 
 use crate::stage::{Access, eventually, inside, nodes, start};

@@ -1,11 +1,9 @@
 //! What every generation of the server can be asked without a node.
 
+use headscale::{ApiKey, Client, Generation, Lifetime, NewKey, Problem, Secret, Uses, Version};
 use jiff::{SignedDuration, Timestamp};
 use lab::tools::{GoModule, HEADSCALES};
 use rstest::rstest;
-use tailnet::headscale::{
-    ApiKey, Client, Generation, Lifetime, NewKey, Problem, Secret, Uses, Version,
-};
 
 use crate::stage::{inside, nodes, start};
 

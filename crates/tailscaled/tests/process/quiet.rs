@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lab::frames::{Frame, Protocol};
 use lab::{Capture, Netns};
-use tailnet::localapi::PingKind;
+use tailscaled::localapi::PingKind;
 
 use crate::scene::{World, member, open_policy, until};
 

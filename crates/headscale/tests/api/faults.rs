@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use headscale::{Client, Generation, Problem, Secret, SetupError, Unreachable};
 use jiff::SignedDuration;
 use rstest::rstest;
-use tailnet::headscale::{Client, Generation, Problem, Secret, SetupError, Unreachable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::fake::{Fake, KEY, answer};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tailnet::localapi::{AuthKey, JoinError, Refusal, Start, State};
+use tailscaled::localapi::{AuthKey, JoinError, Refusal, Start, State};
 
 use crate::scene::{PATIENCE, Place, World, answers, new_key, open_policy, start, until, usual};
 

@@ -1,4 +1,21 @@
-//! Keeps one tailscaled running.
+//! A tailscaled as a process: started, adopted, restarted, stopped.
+//!
+//! A restart of it costs the node seconds of traffic, so it lives on when we end: it has a process
+//! group of its own, writes to a file and not to us, and is written down, so that the next
+//! [`Supervisor`] knows it again. Whether it is a member of a mesh is not known here; see
+//! [`localapi`](crate::localapi).
+//!
+//! A service manager that ends a whole group of processes ends it, too: with systemd,
+//! `KillMode=process` prevents that.
+
+mod backoff;
+mod difference;
+mod error;
+mod files;
+mod listener;
+mod options;
+mod process;
+mod spawn;
 
 use std::fs::File;
 use std::io;
@@ -9,13 +26,14 @@ use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
-use super::Tailscaled;
-use super::backoff::Backoff;
-use super::difference::Difference;
-use super::error::Error;
-use super::files::StateDir;
-use super::listener::Listener;
-use super::process::{self, Identity, Process};
+use backoff::Backoff;
+use files::StateDir;
+use listener::Listener;
+use process::{Identity, Process};
+
+pub use difference::Difference;
+pub use error::Error;
+pub use options::Tailscaled;
 
 /// How often the log is looked at.
 const LOG_LOOK: Duration = Duration::from_secs(15);
@@ -246,7 +264,7 @@ impl Tailscaled {
 
     /// The process of these settings: the one that was written down, or, if somebody died before that
     /// or the state directory is another one by now, the one that is found.
-    pub(super) fn find(&self) -> Option<Identity> {
+    fn find(&self) -> Option<Identity> {
         let written = self.state().record();
         let lives = |identity: &Identity| Identity::of(identity.pid) == Some(*identity);
         if let Some(identity) = written.filter(lives)

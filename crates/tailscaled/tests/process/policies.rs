@@ -1,7 +1,7 @@
 //! What the server's policy lets through, by tailscaled's own rules.
 
 use serde_json::{Value, json};
-use tailnet::localapi::Reach;
+use tailscaled::localapi::Reach;
 
 use crate::scene::{TAG, World, member, until};
 

@@ -1,32 +1,11 @@
-//! A tailscaled as a process: started, adopted, restarted, stopped.
-//!
-//! A restart of it costs the node seconds of traffic, so it lives on when we end: it has a process
-//! group of its own, writes to a file and not to us, and is written down, so that the next
-//! [`Supervisor`] knows it again. Whether it is a member of a mesh is not known here; see
-//! [`localapi`](crate::localapi).
-//!
-//! A service manager that ends a whole group of processes ends it, too: with systemd,
-//! `KillMode=process` prevents that.
-
-mod backoff;
-mod difference;
-mod error;
-mod files;
-mod listener;
-mod process;
-mod spawn;
-mod supervisor;
+//! How a tailscaled is to run: its flags and its environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-pub use difference::Difference;
-pub use error::Error;
-pub use supervisor::{Ensured, Event, Origin, Supervisor};
-
 /// What a process needs of our environment to work: the rest is not its business.
-const INHERITED: [&str; 11] = [
+pub(super) const INHERITED: [&str; 11] = [
     "PATH",
     "HTTPS_PROXY",
     "https_proxy",
@@ -41,8 +20,8 @@ const INHERITED: [&str; 11] = [
 ];
 
 /// Flags that it is known by.
-const STATE_DIR: &str = "--statedir=";
-const SOCKET: &str = "--socket=";
+pub(super) const STATE_DIR: &str = "--statedir=";
+pub(super) const SOCKET: &str = "--socket=";
 
 /// How a tailscaled is to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +66,7 @@ impl Tailscaled {
         }
     }
 
-    fn arguments(&self) -> Vec<OsString> {
+    pub(super) fn arguments(&self) -> Vec<OsString> {
         vec![
             "--no-logs-no-support".into(),
             format!("--tun={}", self.interface).into(),
@@ -98,7 +77,7 @@ impl Tailscaled {
     }
 
     /// The whole environment, of which `inherited` gives what we have ourselves.
-    fn variables(
+    pub(super) fn variables(
         &self,
         inherited: impl Fn(&str) -> Option<OsString>,
     ) -> BTreeMap<OsString, OsString> {
@@ -118,7 +97,7 @@ impl Tailscaled {
     }
 }
 
-fn flag_with(flag: &str, path: &Path) -> OsString {
+pub(super) fn flag_with(flag: &str, path: &Path) -> OsString {
     let mut word = OsString::from(flag);
     word.push(path);
     word

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use headscale::{Client, Proxies, Secret, Settings};
 pub(crate) use lab::http_answer as answer;
-use tailnet::headscale::{Client, Proxies, Secret, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

@@ -1,7 +1,7 @@
 //! What a tailscaled is told, and told back.
 
 use lab::Node;
-use tailnet::localapi::{Error, KeptPrefs, NetfilterMode, PrefsEdit};
+use tailscaled::localapi::{Error, KeptPrefs, NetfilterMode, PrefsEdit};
 
 use crate::scene::{Place, answers, usual};
 

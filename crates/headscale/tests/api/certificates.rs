@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use headscale::{Client, Problem, Proxies, Settings, TlsFault};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType, date_time_ymd};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, Stream};
-use tailnet::headscale::{Client, Problem, Proxies, Settings, TlsFault};
 use tempfile::NamedTempFile;
 
 /// How the only certificate is.
