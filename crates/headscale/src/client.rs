@@ -1,76 +1,67 @@
-//! The client itself: how a call is made, watched and judged.
+//! [`Client`]: sends requests, classifies responses, reports each call to an observer.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http_body_util::Full;
-use hyper::Request;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::ask::Ask;
-use super::clock::Clock;
-use super::error::Error;
-use super::problem::Problem;
-use super::refusal::{self, one_line, readable};
-use super::secret::Secret;
-use super::settings::{Base, Settings, SetupError};
-use super::transport::{Answer, Transport};
+use crate::clock::ClockSample;
+use crate::error::{self, Error, ErrorKind};
+use crate::options::{BaseUrl, ClientOptions, ClientSetupError};
+use crate::request::ApiRequest;
+use crate::secret::Secret;
+use crate::text::{one_line, page_text};
+use crate::transport::{RawResponse, Transport};
 
 /// A call that has ended, for metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Observation<'a> {
-    /// What was tried, as in `list nodes`.
+pub struct CompletedCall<'a> {
+    /// For example `list nodes`.
     pub operation: &'static str,
-    /// How long it took.
-    pub took: Duration,
-    /// What went wrong.
-    pub problem: Option<&'a Problem>,
-    /// The two clocks, by the last answer that told the time.
-    pub clock: Option<Clock>,
+    pub duration: Duration,
+    pub error: Option<&'a ErrorKind>,
+    /// From the last response with a `Date` header.
+    pub clock: Option<ClockSample>,
 }
 
-type Observer = Arc<dyn Fn(&Observation<'_>) + Send + Sync>;
+type Observer = Arc<dyn Fn(&CompletedCall<'_>) + Send + Sync>;
 
 /// Talks to one Headscale. Clones share their connection.
 ///
-/// Ask for the [version](Self::version) before anything else: to a server that is too old, every node
-/// is unknown.
+/// Call [`version`](Self::version) first: a server that is too old answers every other call with
+/// "not found".
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<Transport>,
-    base: Base,
+    base: BaseUrl,
     api_key: Option<Secret>,
     observer: Option<Observer>,
 }
 
 impl Client {
-    /// Gets ready, without a call. Reads certificates, and blocks for it.
-    pub fn new(settings: &Settings) -> Result<Self, SetupError> {
-        let base = Base::parse(&settings.url)?;
-        let server = base
-            .join("/")
-            .map_err(|_| SetupError::Url("is no address"))?;
+    /// Makes no call. Reads certificate files, so it blocks.
+    pub fn new(options: &ClientOptions) -> Result<Self, ClientSetupError> {
+        let base = BaseUrl::parse(&options.url)?;
         let transport = Transport::new(
-            &server,
-            settings.ca_file.as_deref(),
-            &settings.proxies,
-            settings.timeout,
+            base.url(),
+            options.ca_file.as_deref(),
+            &options.proxies,
+            options.timeout,
         )?;
-        // What can't be sent is said now, not at the first call.
-        settings.api_key.as_ref().map(authorization).transpose()?;
+        options.api_key.as_ref().map(authorization).transpose()?;
         Ok(Self {
             transport: Arc::new(transport),
             base,
-            api_key: settings.api_key.clone(),
+            api_key: options.api_key.clone(),
             observer: None,
         })
     }
 
-    /// The same with another key, as when a key is replaced before it expires.
-    pub fn with_api_key(&self, key: &Secret) -> Result<Self, SetupError> {
+    /// The same client with another API key.
+    pub fn with_api_key(&self, key: &Secret) -> Result<Self, ClientSetupError> {
         authorization(key)?;
         Ok(Self {
             api_key: Some(key.clone()),
@@ -78,158 +69,152 @@ impl Client {
         })
     }
 
-    /// The same, and `observer` hears of every call that ends.
+    /// The same client; `observer` runs after every call.
     #[must_use]
-    pub fn observed(&self, observer: impl Fn(&Observation<'_>) + Send + Sync + 'static) -> Self {
+    pub fn with_observer(
+        &self,
+        observer: impl Fn(&CompletedCall<'_>) + Send + Sync + 'static,
+    ) -> Self {
         Self {
             observer: Some(Arc::new(observer)),
             ..self.clone()
         }
     }
 
-    /// The server's address, as it was written.
+    /// The server's URL as configured.
     pub fn url(&self) -> &str {
-        self.base.shown()
+        self.base.configured()
     }
 
-    /// Whether there is a key, so that more than the version can be asked for.
+    /// Without an API key only [`health`](Self::health) and [`version`](Self::version) work.
     pub fn has_api_key(&self) -> bool {
         self.api_key.is_some()
     }
 
-    /// The server's clock and ours, by its last answer.
-    pub fn clock(&self) -> Option<Clock> {
+    /// The server's clock and this node's, from the last response.
+    pub fn clock(&self) -> Option<ClockSample> {
         self.transport.clock()
     }
 
-    /// Whether the server says that it is well. It needs no key.
+    /// Needs no API key.
     pub async fn health(&self) -> Result<(), Error> {
         #[derive(Deserialize)]
         struct Health {
             status: String,
         }
-        const OPERATION: &str = "ask for the health";
-        let health: Health = self.call(Ask::open(OPERATION, "/health")).await?;
+        const OPERATION: &str = "check health";
+        let health: Health = self.call(ApiRequest::public(OPERATION, "/health")).await?;
         if health.status == "pass" {
             return Ok(());
         }
-        let message = one_line(&health.status);
         Err(self.error(
             OPERATION,
-            Problem::Refused {
+            ErrorKind::Refused {
                 status: 200,
                 code: None,
-                message,
+                message: one_line(&health.status),
             },
         ))
     }
 
-    /// Makes a call that answers with JSON.
-    pub(super) async fn call<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Error> {
-        let operation = ask.operation;
-        let is_success = |status: u16| (200..300).contains(&status);
-        let judge = |answer: Answer| match answer {
-            Answer { status, body, .. } if !is_success(status) => {
-                Err(refusal::problem(status, &body))
+    /// Sends a request and parses the JSON response.
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        request: ApiRequest<'_>,
+    ) -> Result<T, Error> {
+        self.observe(request, |response| {
+            if !response.is_success() {
+                return Err(error::of_response(response.status, &response.body));
             }
-            Answer { body, .. } => {
-                serde_json::from_slice(&body).map_err(|error| Problem::Malformed {
-                    detail: unreadable(&error, &self.without_key(&body)),
-                })
-            }
-        };
-        let outcome = self.observe(ask, judge).await;
-        outcome.map_err(|problem| self.error(operation, problem))
+            serde_json::from_slice(&response.body).map_err(|error| ErrorKind::Malformed {
+                detail: describe_json_error(&error, &self.redact(&response.body)),
+            })
+        })
+        .await
     }
 
-    /// Makes a call about one thing, which may be missing.
-    pub(super) async fn call_about<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Error> {
-        self.call(ask).await.map_err(|error| Error {
-            problem: refusal::about_one_thing(error.problem),
+    /// As [`call`](Self::call), for a request about one object, which may not exist.
+    pub(crate) async fn call_on_object<T: DeserializeOwned>(
+        &self,
+        request: ApiRequest<'_>,
+    ) -> Result<T, Error> {
+        self.call(request).await.map_err(|error| Error {
+            kind: error::missing_object(error.kind),
             ..error
         })
     }
 
-    /// Makes a call and takes whatever comes back, a redirect excepted.
-    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Error> {
-        let operation = ask.operation;
-        let outcome = self.observe(ask, Ok).await;
-        outcome.map_err(|problem| self.error(operation, problem))
+    /// Returns the response whatever its status; only redirects are errors.
+    pub(crate) async fn send(&self, request: ApiRequest<'_>) -> Result<RawResponse, Error> {
+        self.observe(request, Ok).await
     }
 
-    pub(super) fn error(&self, operation: &'static str, problem: Problem) -> Error {
+    pub(crate) fn error(&self, operation: &'static str, kind: ErrorKind) -> Error {
         Error {
             operation,
-            server: self.base.shown().to_owned(),
-            problem,
+            server: self.base.configured().to_owned(),
+            kind,
         }
     }
 
     async fn observe<T>(
         &self,
-        ask: Ask<'_>,
-        judge: impl FnOnce(Answer) -> Result<T, Problem>,
-    ) -> Result<T, Problem> {
-        let operation = ask.operation;
-        let began = Instant::now();
-        let outcome = match self.exchange(ask).await {
-            Ok(answer) => judge(answer),
-            Err(problem) => Err(problem),
-        };
+        request: ApiRequest<'_>,
+        parse: impl FnOnce(RawResponse) -> Result<T, ErrorKind>,
+    ) -> Result<T, Error> {
+        let operation = request.operation;
+        let start = Instant::now();
+        let result = self.exchange(request).await.and_then(parse);
         if let Some(observer) = &self.observer {
-            observer(&Observation {
+            observer(&CompletedCall {
                 operation,
-                took: began.elapsed(),
-                problem: outcome.as_ref().err(),
+                duration: start.elapsed(),
+                error: result.as_ref().err(),
                 clock: self.clock(),
             });
         }
-        outcome
+        result.map_err(|kind| self.error(operation, kind))
     }
 
-    async fn exchange(&self, ask: Ask<'_>) -> Result<Answer, Problem> {
-        let malformed = |error: &dyn fmt::Display| Problem::Malformed {
+    async fn exchange(&self, call: ApiRequest<'_>) -> Result<RawResponse, ErrorKind> {
+        let malformed = |error: &dyn fmt::Display| ErrorKind::Malformed {
             detail: one_line(&error.to_string()),
         };
-        let uri = self
+        let url = self
             .base
-            .join(&ask.path)
+            .join(&call.path)
             .map_err(|error| malformed(&error))?;
-        let mut request = Request::builder().method(ask.method).uri(uri);
-        if ask.needs_key {
-            let key = self.api_key.as_ref().ok_or(Problem::NoKey)?;
-            let authorization = authorization(key).map_err(|error| malformed(&error))?;
-            request = request.header(AUTHORIZATION, authorization);
+        let mut request = reqwest::Request::new(call.method, url);
+        if call.needs_key {
+            let key = self.api_key.as_ref().ok_or(ErrorKind::NoKey)?;
+            let value = authorization(key).map_err(|error| malformed(&error))?;
+            request.headers_mut().insert(AUTHORIZATION, value);
         }
-        let body = match &ask.body {
-            Some(body) => {
-                request = request.header(CONTENT_TYPE, "application/json");
-                Full::from(body.to_string())
+        if let Some(body) = &call.body {
+            let json = HeaderValue::from_static("application/json");
+            request
+                .headers_mut()
+                .insert(reqwest::header::CONTENT_TYPE, json);
+            *request.body_mut() = Some(body.to_string().into());
+        }
+        let mut response = self.transport.send(request).await?;
+        // Some proxies repeat the request, key included, in their error page. The body of a success is
+        // long, and redacted only if it ends up in an error.
+        if !response.is_success() {
+            response.body = self.redact(&response.body).into_bytes();
+        }
+        match &response.location {
+            Some(location) if (300..400).contains(&response.status) => {
+                let target = self.redact(location.as_bytes());
+                Err(ErrorKind::Redirected {
+                    to: one_line(&self.base.redirected(&target, &call.path)),
+                })
             }
-            None => Full::default(),
-        };
-        let request = request.body(body).map_err(|error| malformed(&error))?;
-        let mut answer = self.transport.send(request).await?;
-        self.hide_key(&mut answer);
-        match (answer.status, &answer.location) {
-            (300..400, Some(location)) => Err(Problem::Redirected {
-                to: one_line(&self.base.moved(location, &ask.path)),
-            }),
-            _ => Ok(answer),
+            _ => Ok(response),
         }
     }
 
-    /// Takes our key out of what is shown of an answer: some proxies repeat what they were asked.
-    fn hide_key(&self, answer: &mut Answer) {
-        // What succeeds is long, and shown only if it can't be read.
-        if !(200..300).contains(&answer.status) {
-            answer.body = self.without_key(&answer.body).into();
-        }
-        let location = answer.location.take();
-        answer.location = location.map(|text| self.without_key(text.as_bytes()));
-    }
-
-    fn without_key(&self, text: &[u8]) -> String {
+    fn redact(&self, text: &[u8]) -> String {
         let text = String::from_utf8_lossy(text);
         match &self.api_key {
             Some(key) => text.replace(key.expose(), "<redacted>"),
@@ -240,33 +225,31 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = self.base.shown();
         f.debug_struct("Client")
-            .field("url", &url)
+            .field("url", &self.url())
             .finish_non_exhaustive()
     }
 }
 
-/// Why an answer can't be read, without its values: a key could be among them.
-fn unreadable(error: &serde_json::Error, text: &str) -> String {
-    if text.trim_start().starts_with('{') {
-        let (line, column) = (error.line(), error.column());
-        let what = if error.is_data() {
-            "other JSON than expected"
-        } else {
-            "damaged JSON"
-        };
-        return format!("{what}, line {line} column {column}");
+/// Gives the position only: values could contain a key.
+fn describe_json_error(error: &serde_json::Error, body: &str) -> String {
+    if !body.trim_start().starts_with('{') {
+        return one_line(&page_text(body));
     }
-    one_line(&readable(text))
+    let what = if error.is_data() {
+        "unexpected JSON"
+    } else {
+        "invalid JSON"
+    };
+    format!("{what}, line {} column {}", error.line(), error.column())
 }
 
-fn authorization(key: &Secret) -> Result<HeaderValue, SetupError> {
+fn authorization(key: &Secret) -> Result<HeaderValue, ClientSetupError> {
     if key.expose().is_empty() {
-        return Err(SetupError::ApiKey);
+        return Err(ClientSetupError::ApiKey);
     }
     let text = format!("Bearer {}", key.expose());
-    let mut value = HeaderValue::try_from(text).map_err(|_| SetupError::ApiKey)?;
+    let mut value = HeaderValue::try_from(text).map_err(|_| ClientSetupError::ApiKey)?;
     value.set_sensitive(true);
     Ok(value)
 }

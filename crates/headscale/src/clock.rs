@@ -1,26 +1,25 @@
-//! The server's clock, as its answers tell it.
+//! The server's clock, from the `Date` header of its responses.
 
-use hyper::HeaderMap;
-use hyper::header::DATE;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::{SignedDuration, Timestamp};
+use reqwest::header::{DATE, HeaderMap};
 
 /// Two clocks, read at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// The server's, or that of a proxy in front of it; whole seconds.
+pub struct ClockSample {
+    /// The server's, or that of a proxy in front of it, in whole seconds.
     pub server: Timestamp,
     /// This node's.
     pub local: Timestamp,
 }
 
-impl Clock {
-    /// How far this node's clock is ahead of the server's; less than nought if it is behind.
+impl ClockSample {
+    /// How far this node's clock is ahead of the server's; negative if it is behind.
     pub fn local_ahead(&self) -> SignedDuration {
         self.local.duration_since(self.server)
     }
 
-    pub(super) fn read(headers: &HeaderMap, local: Timestamp) -> Option<Self> {
+    pub(crate) fn from_headers(headers: &HeaderMap, local: Timestamp) -> Option<Self> {
         let text = headers.get(DATE)?.to_str().ok()?;
         let server = DateTimeParser::new().parse_timestamp(text).ok()?;
         Some(Self { server, local })
@@ -29,26 +28,30 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
+    use reqwest::header::HeaderValue;
 
     use super::*;
 
-    fn read(date: &'static str) -> Option<Clock> {
+    fn sample(date: &'static str) -> Option<ClockSample> {
         let local = "2026-11-16T06:00:00Z".parse().unwrap();
         let headers = HeaderMap::from_iter([(DATE, HeaderValue::from_static(date))]);
-        Clock::read(&headers, local)
+        ClockSample::from_headers(&headers, local)
     }
 
     #[test]
-    fn a_node_whose_server_says_a_later_time_is_behind() {
-        let ahead = |date| read(date).unwrap().local_ahead().as_secs();
+    fn the_skew_is_negative_if_the_node_is_behind() {
+        let ahead = |date| sample(date).unwrap().local_ahead().as_secs();
         assert_eq!(ahead("Mon, 16 Nov 2026 06:01:30 GMT"), -90);
         assert_eq!(ahead("Mon, 16 Nov 2026 05:59:00 GMT"), 60);
     }
 
     #[test]
-    fn what_is_no_date_tells_nothing() {
-        assert_eq!(read("soon"), None);
-        assert_eq!(Clock::read(&HeaderMap::new(), Timestamp::UNIX_EPOCH), None);
+    fn an_invalid_or_missing_date_gives_no_sample() {
+        assert_eq!(sample("soon"), None);
+        let headers = HeaderMap::new();
+        assert_eq!(
+            ClockSample::from_headers(&headers, Timestamp::UNIX_EPOCH),
+            None
+        );
     }
 }

@@ -1,49 +1,44 @@
-//! Who may reach what: the server's policy, JSON with comments.
+//! The policy (ACLs, tag owners, auto-approvers), in HuJSON.
 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::ask::Ask;
-use super::client::Client;
-use super::error::Error;
-use super::generation::Generation;
-use super::problem::Problem;
-use super::wire::{self, Done};
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::generation::Generation;
+use crate::request::ApiRequest;
+use crate::wire::{self, Empty};
 
-/// How the server says that nobody has set one.
-const NONE: &str = "acl policy not found";
+/// Headscale's message if no policy was ever set.
+const NO_POLICY: &str = "acl policy not found";
 
 #[derive(Deserialize)]
-struct Policy {
+struct PolicyJson {
     #[serde(default, deserialize_with = "wire::or_default")]
     policy: String,
 }
 
 impl Client {
-    /// The policy, if one was set: without one, everybody may reach everything.
+    /// `None` if no policy is set; then everything is allowed.
     pub async fn policy(&self) -> Result<Option<String>, Error> {
-        let found: Result<Policy, Error> = self
-            .call(Ask::get("read the policy", "/api/v1/policy"))
-            .await;
-        match found {
+        let request = ApiRequest::get("read the policy", "/api/v1/policy");
+        match self.call::<PolicyJson>(request).await {
             Ok(found) => Ok(Some(found.policy).filter(|text| !text.trim().is_empty())),
-            Err(error) if says_none(error.problem()) => Ok(None),
+            Err(error) if is_no_policy(error.kind()) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Asks whether a policy would be taken, since 0.29.
-    pub async fn check_policy(&self, text: &str) -> Result<(), Error> {
+    /// Whether Headscale would accept a policy. Since 0.29.
+    pub async fn check_policy(&self, policy: &str) -> Result<(), Error> {
         const OPERATION: &str = "check a policy";
-        let body = json!({ "policy": text });
-        let checked: Result<Done, Error> = self
-            .call(Ask::post(OPERATION, "/api/v1/policy/check", body))
-            .await;
-        match checked {
+        let body = json!({ "policy": policy });
+        let request = ApiRequest::post(OPERATION, "/api/v1/policy/check", body);
+        match self.call::<Empty>(request).await {
             Err(error) if error.is_not_found() => Err(self.error(
                 OPERATION,
-                Problem::Unsupported {
-                    what: "check of policies",
+                ErrorKind::Unsupported {
+                    feature: "policy check",
                     since: Generation::V0_29,
                     remedy: None,
                 },
@@ -52,18 +47,20 @@ impl Client {
         }
     }
 
-    /// Replaces the policy. A server that has it in a file refuses.
-    pub async fn set_policy(&self, text: &str) -> Result<(), Error> {
-        let body = json!({ "policy": text });
-        let ask = Ask::put("set the policy", "/api/v1/policy", body);
-        let _: Policy = self.call(ask).await?;
+    /// Replaces the policy. Fails if Headscale reads it from a file (`policy.mode: file`).
+    pub async fn set_policy(&self, policy: &str) -> Result<(), Error> {
+        let body = json!({ "policy": policy });
+        let request = ApiRequest::put("set the policy", "/api/v1/policy", body);
+        self.call::<PolicyJson>(request).await?;
         Ok(())
     }
 }
 
-fn says_none(problem: &Problem) -> bool {
-    match problem {
-        Problem::NotFound { message } | Problem::Refused { message, .. } => message.contains(NONE),
+fn is_no_policy(kind: &ErrorKind) -> bool {
+    match kind {
+        ErrorKind::NotFound { message } | ErrorKind::Refused { message, .. } => {
+            message.contains(NO_POLICY)
+        }
         _ => false,
     }
 }

@@ -1,18 +1,15 @@
-//! Keys. They are never shown.
+//! [`Secret`]: a key that is never logged.
 
 use std::fmt;
 
-/// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, for whoever it is meant for.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -29,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn debug_output_is_redacted() {
         let secret = Secret::new("hskey-api-word");
         assert_eq!(format!("{secret:?}"), "<redacted>");
         assert_eq!(secret.expose(), "hskey-api-word");

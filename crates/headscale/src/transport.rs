@@ -1,149 +1,165 @@
-//! One question and its answer over HTTP, within a deadline and a size.
+//! One HTTP exchange through reqwest, with a timeout and a size limit.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Bytes;
-use hyper::header::LOCATION;
-use hyper::{Request, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
+use reqwest::header::LOCATION;
+use reqwest::{Request, Response, Url, redirect};
 use rustls::ClientConfig;
 use tokio::task::spawn_blocking;
 
-use super::clock::Clock;
-use super::connect::Connector;
-use super::fault;
-use super::problem::{Problem, Unreachable};
-use super::settings::{Proxies, SetupError};
-use super::trust;
+use crate::clock::ClockSample;
+use crate::error::{self, ErrorKind};
+use crate::options::{ClientSetupError, Proxies, SelectedProxy};
+use crate::tls;
 
 /// A list of ten thousand nodes has some 15 MB.
-const MOST_BYTES: usize = 32 << 20;
-/// Headscale closes what is idle for 30 s; a call must not meet that.
-const IDLE: Duration = Duration::from_secs(20);
+const MAX_BODY_BYTES: usize = 32 << 20;
+/// Headscale closes connections that are idle for 30 s; a request must not race with that.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// What came back.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    /// Where else to go, if it says so.
-    pub(super) location: Option<String>,
-    pub(super) body: Bytes,
+pub(crate) struct RawResponse {
+    pub(crate) status: u16,
+    /// The `Location` header.
+    pub(crate) location: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
-type Http = legacy::Client<HttpsConnector<Connector>, Full<Bytes>>;
+impl RawResponse {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
 
-/// The way to a server. A connection is kept for the next call.
-pub(super) struct Transport {
-    http: Mutex<Http>,
-    connector: Connector,
+pub(crate) struct Transport {
+    http: Mutex<reqwest::Client>,
+    proxy: Option<SelectedProxy>,
     ca_file: Option<PathBuf>,
-    /// Whether TLS failed at last: who is to be trusted may be another by the next call.
-    is_in_doubt: AtomicBool,
+    /// Set by a TLS error: the CA certificates are read again before the next request.
+    reload_ca: AtomicBool,
     timeout: Duration,
-    clock: Mutex<Option<Clock>>,
+    clock: Mutex<Option<ClockSample>>,
 }
 
 impl Transport {
-    pub(super) fn new(
-        server: &Uri,
+    pub(crate) fn new(
+        server: &Url,
         ca_file: Option<&Path>,
         proxies: &Proxies,
         timeout: Duration,
-    ) -> Result<Self, SetupError> {
-        let connector = Connector::to(server, proxies, timeout)?;
-        let http = http(connector.clone(), trust::config(ca_file)?);
+    ) -> Result<Self, ClientSetupError> {
+        let proxy = proxies.select(server)?;
+        let http = build_client(tls::client_config(ca_file)?, proxy.as_ref(), timeout)?;
         Ok(Self {
             http: Mutex::new(http),
-            connector,
+            proxy,
             ca_file: ca_file.map(Path::to_owned),
-            is_in_doubt: AtomicBool::new(false),
+            reload_ca: AtomicBool::new(false),
             timeout,
             clock: Mutex::new(None),
         })
     }
 
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Problem> {
-        if self.is_in_doubt.swap(false, Ordering::Relaxed) {
-            self.trust_anew().await;
-        }
-        let exchange = tokio::time::timeout(self.timeout, self.exchange(request));
-        let outcome = exchange.await.unwrap_or_else(|_| {
-            Err(Problem::Unreachable {
-                why: Unreachable::Timeout(self.timeout),
-                detail: String::new(),
-            })
-        });
-        if matches!(outcome, Err(Problem::Tls { .. })) {
-            self.is_in_doubt.store(true, Ordering::Relaxed);
-        }
-        outcome
+    pub(crate) fn clock(&self) -> Option<ClockSample> {
+        *lock(&self.clock)
     }
 
-    /// Reads again who is trusted: certificates are replaced while we run. Without them, it stays as it
-    /// was.
-    async fn trust_anew(&self) {
-        let ca_file = self.ca_file.clone();
-        let read = spawn_blocking(move || trust::config(ca_file.as_deref()));
-        match read.await {
-            Ok(Ok(tls)) => *locked(&self.http) = http(self.connector.clone(), tls),
-            Ok(Err(error)) => {
-                let source = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%error, source, "who is trusted stays as it was");
+    pub(crate) async fn send(&self, request: Request) -> Result<RawResponse, ErrorKind> {
+        if self.reload_ca.swap(false, Ordering::Relaxed) {
+            self.reload_ca().await;
+        }
+        let http = lock(&self.http).clone();
+        let result = match http.execute(request).await {
+            Ok(response) => self.read(response).await,
+            Err(error) => Err(self.classify(&error)),
+        };
+        if matches!(result, Err(ErrorKind::Tls { .. })) {
+            self.reload_ca.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn read(&self, mut response: Response) -> Result<RawResponse, ErrorKind> {
+        if let Some(clock) = ClockSample::from_headers(response.headers(), Timestamp::now()) {
+            *lock(&self.clock) = Some(clock);
+        }
+        let status = response.status().as_u16();
+        let location = response.headers().get(LOCATION);
+        let location = location.and_then(|value| Some(value.to_str().ok()?.to_owned()));
+        let mut body = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.classify(&error))?
+        {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(ErrorKind::TooLarge {
+                    limit: MAX_BODY_BYTES,
+                });
             }
-            // The runtime ends, and this with it.
-            Err(_) => {}
+            body.extend_from_slice(&chunk);
         }
-    }
-
-    /// The server's clock, by its last answer.
-    pub(super) fn clock(&self) -> Option<Clock> {
-        *locked(&self.clock)
-    }
-
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Problem> {
-        let http = locked(&self.http).clone();
-        let response = http.request(request).await;
-        let response = response.map_err(|error| fault::problem(&error, self.timeout))?;
-        let (head, body) = response.into_parts();
-        if let Some(clock) = Clock::read(&head.headers, Timestamp::now()) {
-            *locked(&self.clock) = Some(clock);
-        }
-        let location = head.headers.get(LOCATION);
-        let location = location.and_then(|text| text.to_str().ok());
-        let body = Limited::new(body, MOST_BYTES).collect().await;
-        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => Problem::TooLarge { limit: MOST_BYTES },
-            None => fault::problem(&*error, self.timeout),
-        })?;
-        Ok(Answer {
-            status: head.status.as_u16(),
-            location: location.map(ToOwned::to_owned),
-            body: body.to_bytes(),
+        Ok(RawResponse {
+            status,
+            location,
+            body,
         })
     }
+
+    fn classify(&self, error: &reqwest::Error) -> ErrorKind {
+        let proxy = self.proxy.as_ref().map(|proxy| proxy.address.as_str());
+        error::of_transport(error, proxy, self.timeout)
+    }
+
+    /// CA files are replaced while the daemon runs. The old certificates stay if the new ones can't
+    /// be read.
+    async fn reload_ca(&self) {
+        let ca_file = self.ca_file.clone();
+        let Ok(loaded) = spawn_blocking(move || tls::client_config(ca_file.as_deref())).await
+        else {
+            return;
+        };
+        let built = loaded.and_then(|tls| build_client(tls, self.proxy.as_ref(), self.timeout));
+        match built {
+            Ok(http) => *lock(&self.http) = http,
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, source, "failed to reload CA certificates for Headscale");
+            }
+        }
+    }
 }
 
-fn http(connector: Connector, tls: ClientConfig) -> Http {
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(connector);
-    legacy::Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE)
+fn build_client(
+    tls: ClientConfig,
+    proxy: Option<&SelectedProxy>,
+    timeout: Duration,
+) -> Result<reqwest::Client, ClientSetupError> {
+    let builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .timeout(timeout)
+        // A redirect would carry the API key to another server.
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .tcp_keepalive(TCP_KEEPALIVE)
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .pool_max_idle_per_host(1)
-        .build(connector)
+        // `proxy` is the only one: reqwest must not read the environment again.
+        .no_proxy();
+    let builder = match proxy {
+        Some(proxy) => builder.proxy(proxy.to_reqwest()?),
+        None => builder,
+    };
+    builder.build().map_err(ClientSetupError::Http)
 }
 
-/// Whoever panicked left it whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// The data is whole even if a thread panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

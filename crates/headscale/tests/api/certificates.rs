@@ -1,4 +1,4 @@
-//! Certificates that no server of ours would have: of another time, or their own authority.
+//! Certificates that are self-signed, expired, or for another name.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,42 +7,41 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use headscale::{Client, Problem, Proxies, Settings, TlsFault};
+use headscale::{Client, ClientOptions, ErrorKind, Proxies, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType, date_time_ymd};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, Stream};
 use tempfile::NamedTempFile;
 
-/// How the only certificate is.
-struct Own {
-    /// What it is for.
+/// A self-signed certificate and its server.
+struct SelfSigned {
+    /// The subject alternative name.
     address: IpAddr,
-    /// Where its server is.
     listen: IpAddr,
     is_ca: bool,
     years: (i32, i32),
 }
 
-const GOOD: Own = Own {
+const GOOD: SelfSigned = SelfSigned {
     address: IpAddr::V4(Ipv4Addr::LOCALHOST),
     listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
     is_ca: true,
     years: (2020, 2090),
 };
 
-/// Answers each connection with a healthy server's words; its certificate is in the file.
-fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
+/// Starts a server that answers every request as healthy. Returns a file with its certificate.
+fn serve(certificate: &SelfSigned) -> (SocketAddr, NamedTempFile) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.subject_alt_names = vec![SanType::IpAddress(own.address)];
-    params.not_before = date_time_ymd(own.years.0, 1, 1);
-    params.not_after = date_time_ymd(own.years.1, 1, 1);
-    if own.is_ca {
+    params.subject_alt_names = vec![SanType::IpAddress(certificate.address)];
+    params.not_before = date_time_ymd(certificate.years.0, 1, 1);
+    params.not_after = date_time_ymd(certificate.years.1, 1, 1);
+    if certificate.is_ca {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     }
     let key = KeyPair::generate().unwrap();
-    let certificate = params.self_signed(&key).unwrap();
+    let signed = params.self_signed(&key).unwrap();
     let mut file = NamedTempFile::new().unwrap();
-    file.write_all(certificate.pem().as_bytes()).unwrap();
+    file.write_all(signed.pem().as_bytes()).unwrap();
 
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -50,9 +49,9 @@ fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)
+        .with_single_cert(vec![signed.der().clone()], key)
         .unwrap();
-    let listener = TcpListener::bind((own.listen, 0)).unwrap();
+    let listener = TcpListener::bind((certificate.listen, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let config = Arc::new(config);
     thread::spawn(move || {
@@ -62,7 +61,7 @@ fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
             let mut stream = Stream::new(&mut tls, &mut tcp);
             let body = r#"{"status":"pass"}"#;
             let length = body.len();
-            // A client that does not trust us is gone by now.
+            // A client that rejects the certificate has closed the connection.
             if stream.read(&mut [0; 4096]).is_ok() {
                 let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
                 let head = format!("{head} {length}\r\n\r\n");
@@ -74,93 +73,93 @@ fn serve(own: &Own) -> (SocketAddr, NamedTempFile) {
 }
 
 fn client(address: SocketAddr, ca_file: &NamedTempFile) -> Client {
-    let settings = Settings {
+    let options = ClientOptions {
         url: format!("https://{address}"),
         api_key: None,
         ca_file: Some(ca_file.path().to_owned()),
         timeout: Duration::from_secs(10),
         proxies: Proxies::none(),
     };
-    Client::new(&settings).unwrap()
+    Client::new(&options).unwrap()
 }
 
-async fn outcome(address: SocketAddr, ca_file: &NamedTempFile) -> Result<(), TlsFault> {
+async fn outcome(address: SocketAddr, ca_file: &NamedTempFile) -> Result<(), TlsError> {
     health(&client(address, ca_file)).await
 }
 
-async fn health(client: &Client) -> Result<(), TlsFault> {
+async fn health(client: &Client) -> Result<(), TlsError> {
     match client.health().await {
         Ok(()) => Ok(()),
-        Err(error) => match error.problem() {
-            Problem::Tls { why, .. } => Err(*why),
-            other => panic!("no problem of TLS: {other:?}"),
+        Err(error) => match error.kind() {
+            ErrorKind::Tls { cause, .. } => Err(*cause),
+            other => panic!("not a TLS error: {other:?}"),
         },
     }
 }
 
 #[tokio::test]
-async fn a_server_may_be_its_own_authority() {
+async fn a_self_signed_certificate_in_the_ca_file_is_trusted() {
     for is_ca in [true, false] {
-        let (address, file) = serve(&Own { is_ca, ..GOOD });
+        let (address, file) = serve(&SelfSigned { is_ca, ..GOOD });
         assert_eq!(outcome(address, &file).await, Ok(()), "CA: {is_ca}");
     }
 }
 
 #[tokio::test]
-async fn another_authority_of_the_same_kind_is_not_trusted() {
+async fn a_self_signed_certificate_outside_the_ca_file_is_rejected() {
     let (_, other) = serve(&GOOD);
-    for (is_ca, fault) in [
-        (true, TlsFault::Authority),
-        (false, TlsFault::UnknownAuthority),
+    for (is_ca, error) in [
+        (true, TlsError::CaCertificate),
+        (false, TlsError::UnknownIssuer),
     ] {
-        let (address, _) = serve(&Own { is_ca, ..GOOD });
-        assert_eq!(outcome(address, &other).await, Err(fault));
+        let (address, _) = serve(&SelfSigned { is_ca, ..GOOD });
+        assert_eq!(outcome(address, &other).await, Err(error));
     }
 }
 
 #[tokio::test]
-async fn a_file_of_authorities_that_was_replaced_is_read_again() {
+async fn a_replaced_ca_file_is_reloaded_after_a_tls_error() {
     let (address, new) = serve(&GOOD);
     let (_, old) = serve(&GOOD);
     let client = client(address, &old);
-    assert_eq!(health(&client).await, Err(TlsFault::Authority));
-    // As long as it has no other, or nothing of use, nothing changes.
-    assert_eq!(health(&client).await, Err(TlsFault::Authority));
+    assert_eq!(health(&client).await, Err(TlsError::CaCertificate));
+    // Nothing changes while the file is the same or has no certificate.
+    assert_eq!(health(&client).await, Err(TlsError::CaCertificate));
     old.as_file().set_len(0).unwrap();
-    assert_eq!(health(&client).await, Err(TlsFault::Authority));
+    assert_eq!(health(&client).await, Err(TlsError::CaCertificate));
     fs::copy(new.path(), old.path()).unwrap();
     assert_eq!(health(&client).await, Ok(()));
-    // Whoever got in by it stays in.
+    // Clones share the reloaded certificates.
     assert_eq!(health(&client.clone()).await, Ok(()));
 }
 
 #[tokio::test]
-async fn its_name_and_its_time_count_all_the_same() {
+async fn the_name_and_validity_of_a_self_signed_certificate_are_checked() {
     for is_ca in [true, false] {
-        for (years, fault) in [
-            ((2020, 2021), TlsFault::Expired),
-            ((2089, 2090), TlsFault::NotYetValid),
+        for (years, error) in [
+            ((2020, 2021), TlsError::Expired),
+            ((2089, 2090), TlsError::NotYetValid),
         ] {
-            let (address, file) = serve(&Own {
+            let (address, file) = serve(&SelfSigned {
                 is_ca,
                 years,
                 ..GOOD
             });
-            assert_eq!(outcome(address, &file).await, Err(fault));
+            assert_eq!(outcome(address, &file).await, Err(error));
         }
-        let (address, file) = serve(&Own {
+        let (address, file) = serve(&SelfSigned {
             is_ca,
             address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
             ..GOOD
         });
-        assert_eq!(outcome(address, &file).await, Err(TlsFault::WrongName));
+        assert_eq!(outcome(address, &file).await, Err(TlsError::WrongName));
     }
 }
 
 #[tokio::test]
-async fn an_ipv6_address_is_a_name_as_well() {
+async fn an_ipv6_address_is_a_valid_name() {
     let (address, listen) = (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
-    let (address, file) = serve(&Own {
+    let (address, file) = serve(&SelfSigned {
         address,
         listen,
         ..GOOD

@@ -1,16 +1,12 @@
-//! The client against real Headscales of every generation, with a real tailscaled as a node; and
-//! against a fake where a real one can't be made to fail like that.
+//! The client against real Headscales of every API generation with a real tailscaled as a node, and
+//! against a fake server where a real one does not fail that way.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failed setup ends the test")]
 
+mod api_generations;
 mod certificates;
-mod fake;
-mod faults;
-mod joined;
+mod connection_errors;
+mod error_responses;
+mod harness;
+mod node_lifecycle;
 mod proxy;
-mod server;
-mod stage;
-mod trouble;

@@ -1,21 +1,21 @@
-//! Proxies: the environment names them, and they make tunnels.
+//! Proxies, which are used with CONNECT.
 
 use std::sync::{Arc, Mutex};
 
-use headscale::{Client, Problem, Proxies, SetupError, Unreachable};
+use headscale::{Client, ClientSetupError, ConnectError, ErrorKind, Proxies};
 use lab::tools::HEADSCALE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 
-use crate::fake::{Fake, answer};
-use crate::stage::{inside, nodes, start};
+use crate::harness::{FakeServer, response};
+use crate::harness::{inside, nodes, start};
 
-/// A proxy, and what it was asked for.
-async fn proxy() -> (Fake, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let noting = Arc::clone(&asked);
-    let proxy = Fake::serve(move |mut client| {
-        let noting = Arc::clone(&noting);
+/// A proxy, and the heads of the requests that it got.
+async fn proxy() -> (FakeServer, Arc<Mutex<Vec<String>>>) {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&requests);
+    let proxy = FakeServer::serve(move |mut client| {
+        let recorder = Arc::clone(&recorder);
         async move {
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
@@ -23,7 +23,7 @@ async fn proxy() -> (Fake, Arc<Mutex<Vec<String>>>) {
             }
             let head = String::from_utf8(head).unwrap();
             let target = head.split_whitespace().nth(1).unwrap().to_owned();
-            noting.lock().unwrap().push(head);
+            recorder.lock().unwrap().push(head);
             let mut server = TcpStream::connect(target).await.unwrap();
             client
                 .write_all(b"HTTP/1.1 200 Connected\r\n\r\n")
@@ -33,22 +33,22 @@ async fn proxy() -> (Fake, Arc<Mutex<Vec<String>>>) {
         }
     })
     .await;
-    (proxy, asked)
+    (proxy, requests)
 }
 
 #[test]
-fn a_proxy_sees_nothing_of_what_is_said() {
+fn https_goes_through_a_tunnel_of_the_proxy() {
     let (node, _peer) = nodes();
     let (_headscale, access) = start(&node, &HEADSCALE);
     inside(&node, async || {
-        let (proxy, asked) = proxy().await;
-        let mut settings = access.settings();
+        let (proxy, requests) = proxy().await;
+        let mut options = access.options();
         let url = format!("http://me:word@{}", proxy.address());
-        settings.proxies = Proxies::new(&url, "");
-        let client = Client::new(&settings).unwrap();
+        options.proxies = Proxies::new(&url, "");
+        let client = Client::new(&options).unwrap();
         client.users().await.unwrap();
         client.users().await.unwrap();
-        let heads = asked.lock().unwrap().clone();
+        let heads = requests.lock().unwrap().clone();
         assert_eq!(heads.len(), 1, "{heads:?}");
         assert!(
             heads[0].starts_with("CONNECT 10.99.0.1:8443 HTTP/1.1"),
@@ -59,30 +59,30 @@ fn a_proxy_sees_nothing_of_what_is_said() {
             "{heads:?}"
         );
 
-        settings.proxies = Proxies::new(&url, "10.99.0.0/16");
-        Client::new(&settings).unwrap().users().await.unwrap();
+        options.proxies = Proxies::new(&url, "10.99.0.0/16");
+        Client::new(&options).unwrap().users().await.unwrap();
         assert_eq!(proxy.connections(), 1);
     });
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_is_named_without_its_password() {
-    let proxy = Fake::start(|_| answer("403 Forbidden", "", "")).await;
-    let mut settings = proxy.settings();
-    settings.url = "https://headscale.example.org".to_owned();
-    settings.proxies = Proxies::new(&format!("http://me:word@{}", proxy.address()), "");
-    let error = Client::new(&settings).unwrap().users().await.unwrap_err();
-    let is_proxys = |problem: &Problem| {
+async fn a_failing_proxy_is_named_without_its_password() {
+    let proxy = FakeServer::start(|_| response("403 Forbidden", "", "")).await;
+    let mut options = proxy.options();
+    options.url = "https://headscale.example.org".to_owned();
+    options.proxies = Proxies::new(&format!("http://me:word@{}", proxy.address()), "");
+    let error = Client::new(&options).unwrap().users().await.unwrap_err();
+    let is_proxy_error = |kind: &ErrorKind| {
         matches!(
-            problem,
-            Problem::Unreachable {
-                why: Unreachable::Proxy(_),
+            kind,
+            ErrorKind::Unreachable {
+                cause: ConnectError::Proxy(_),
                 ..
             }
         )
     };
-    assert!(is_proxys(error.problem()), "{error:?}");
-    let shown = format!("{error} {error:?} {settings:?}");
+    assert!(is_proxy_error(error.kind()), "{error:?}");
+    let shown = format!("{error} {error:?} {options:?}");
     assert!(
         shown.contains(&proxy.address().to_string()) && !shown.contains("word"),
         "{shown}"
@@ -90,11 +90,11 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_another_kind_is_refused() {
-    let fake = Fake::start(|_| String::new()).await;
-    let mut settings = fake.settings();
-    settings.proxies = Proxies::new("socks5://me:word@127.0.0.1:1080", "");
-    let error = Client::new(&settings).unwrap_err();
-    assert!(matches!(error, SetupError::Proxy(_)), "{error:?}");
+async fn an_unsupported_proxy_is_a_setup_error() {
+    let fake = FakeServer::start(|_| String::new()).await;
+    let mut options = fake.options();
+    options.proxies = Proxies::new("socks5://me:word@127.0.0.1:1080", "");
+    let error = Client::new(&options).unwrap_err();
+    assert!(matches!(error, ClientSetupError::Proxy(_)), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("word"));
 }

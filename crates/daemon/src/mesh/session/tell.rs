@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headscale::Clock;
+use headscale::ClockSample;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use tailscaled::localapi::Status;
@@ -221,7 +221,7 @@ impl Session {
     }
 
     /// The server's clock and ours, once it has answered.
-    fn clock(&self) -> Option<Clock> {
+    fn clock(&self) -> Option<ClockSample> {
         self.server.as_ref().and_then(Server::clock)
     }
 

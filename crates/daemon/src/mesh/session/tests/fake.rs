@@ -143,7 +143,7 @@ impl Fake {
     pub(super) fn server(&self, config: &Config) -> Server {
         let key = config.headscale.api_key_file.as_ref();
         let key = key.map(|_| Secret::new(KEY));
-        let settings = headscale::Settings {
+        let settings = headscale::ClientOptions {
             url: self.url.clone(),
             api_key: key.clone(),
             ca_file: Some(

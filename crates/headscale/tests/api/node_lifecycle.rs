@@ -1,9 +1,9 @@
-//! What every generation of the server says of a node that really joined.
+//! A node that joins with a real tailscaled, in every API generation.
 
 use std::fs::{self, File};
 use std::io::Write as _;
 
-use headscale::{Client, Lifetime, NewKey, Node as Member, Uses};
+use headscale::{Client, KeyUses, NewPreAuthKey, Node as HeadscaleNode, NodeLifetime};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use lab::tools::{GoModule, HEADSCALES, TAILSCALE};
@@ -12,13 +12,13 @@ use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::stage::{Access, eventually, inside, nodes, start};
+use crate::harness::{Access, eventually, inside, nodes, start};
 
 const TAG: &str = "tag:k8s-node";
 const ROUTES: [&str; 2] = ["10.244.1.0/24", "fd00:10:244:1::/64"];
-const USERS_OWN: &str = "192.168.77.0/24";
+const OTHER_ROUTE: &str = "192.168.77.0/24";
 
-/// A real tailscaled without a device of its own.
+/// A real tailscaled in userspace mode.
 struct Tailscaled<'n> {
     node: &'n Node,
     files: TempDir,
@@ -34,7 +34,7 @@ impl<'n> Tailscaled<'n> {
             .env("TS_NO_LOGS_NO_SUPPORT", "true")
             .env("TS_LOGS_DIR", files.path())
             .env("SSL_CERT_FILE", access.ca_file.as_ref().unwrap())
-            // A pipe would keep all that it says in memory.
+            // A pipe would keep the log in memory.
             .args(["-c", "exec \"$@\" >\"$0\" 2>&1"])
             .arg(files.path().join("log"))
             .arg(TAILSCALE.program("tailscaled"))
@@ -53,19 +53,19 @@ impl<'n> Tailscaled<'n> {
         }
     }
 
-    /// Joins by a key, which no list of processes shows.
+    /// Joins with a key from a file, so that `ps` does not show it.
     fn join(&self, url: &str, key: &str) {
         let file = self.files.path().join("key");
         File::create(&file)
             .unwrap()
             .write_all(key.as_bytes())
             .unwrap();
-        let routes = [&ROUTES[..], &[USERS_OWN]].concat().join(",");
+        let routes = [&ROUTES[..], &[OTHER_ROUTE]].concat().join(",");
         self.cli(&[
             "up",
             "--timeout=60s",
             "--accept-dns=false",
-            "--hostname=member",
+            "--hostname=peer",
             &format!("--login-server={url}"),
             &format!("--auth-key=file:{}", file.display()),
             &format!("--advertise-routes={routes}"),
@@ -100,17 +100,17 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
 #[case::v0_28(HEADSCALES[1])]
 #[case::v0_27(HEADSCALES[2])]
 #[case::v0_26(HEADSCALES[3])]
-fn a_node_that_joined_is_known_and_served(#[case] version: GoModule) {
+fn a_node_joins_serves_routes_and_is_deleted(#[case] version: GoModule) {
     let (node, peer) = nodes();
     let (_headscale, access) = start(&node, &version);
     let (key, user) = inside(&node, async || {
         let client = access.client();
         let user = client.create_user("lab").await.unwrap().id;
-        let new = NewKey {
+        let new = NewPreAuthKey {
             user: Some(user),
             tags: vec![TAG.to_owned()],
-            uses: Uses::Once,
-            nodes: Lifetime::Lasting,
+            uses: KeyUses::Once,
+            nodes: NodeLifetime::Permanent,
             expiration: Timestamp::now() + SignedDuration::from_hours(1),
         };
         (client.create_pre_auth_key(&new).await.unwrap(), user)
@@ -123,92 +123,100 @@ fn a_node_that_joined_is_known_and_served(#[case] version: GoModule) {
         let client = access.client();
         let listed = client.pre_auth_keys(user).await.unwrap();
         assert!(listed[0].is_used);
-        let member = is_in_the_list(&client, &node_key).await;
-        assert_eq!(member.pre_auth_key, Some(key.id));
-        serves_what_is_approved(&client, &member).await;
-        changes_as_told(&client, &member).await;
-        expires_and_goes(&client, &member).await;
+        let peer_node = await_listed(&client, &node_key).await;
+        assert_eq!(peer_node.pre_auth_key, Some(key.id));
+        check_routes(&client, &peer_node).await;
+        check_tags_and_name(&client, &peer_node).await;
+        check_expiry_and_deletion(&client, &peer_node).await;
     });
 }
 
-async fn listed(client: &Client, id: u64) -> Member {
+async fn listed(client: &Client, id: u64) -> HeadscaleNode {
     let nodes = client.nodes().await.unwrap().into_iter();
     nodes
         .into_iter()
         .find(|node| node.id == id)
-        .expect("it is in the list")
+        .expect("the node is listed")
 }
 
-async fn is_in_the_list(client: &Client, node_key: &str) -> Member {
+async fn await_listed(client: &Client, node_key: &str) -> HeadscaleNode {
     let nodes = client.nodes().await.unwrap();
     assert_eq!(nodes.len(), 1);
-    let member = &nodes[0];
-    assert_eq!(member.node_key, node_key);
-    assert!(member.machine_key.starts_with("mkey:"), "{member:?}");
-    assert_eq!(member.tags, [TAG]);
-    assert_eq!(member.addresses.len(), 2);
-    assert_eq!(member.name, "member");
-    assert!(member.created_at.is_some());
-    let id = member.id;
+    let peer_node = &nodes[0];
+    assert_eq!(peer_node.node_key, node_key);
+    assert!(peer_node.machine_key.starts_with("mkey:"), "{peer_node:?}");
+    assert_eq!(peer_node.tags, [TAG]);
+    assert_eq!(peer_node.addresses.len(), 2);
+    assert_eq!(peer_node.name, "peer");
+    assert!(peer_node.created_at.is_some());
+    let id = peer_node.id;
     let is_there = async || {
-        let member = listed(client, id).await;
-        (member.is_online && member.available.len() == 3).then_some(member)
+        let peer_node = listed(client, id).await;
+        (peer_node.is_online && peer_node.advertised_routes.len() == 3).then_some(peer_node)
     };
-    eventually("it is online with its routes", is_there).await
+    eventually("the node is online and advertises its routes", is_there).await
 }
 
-async fn serves_what_is_approved(client: &Client, member: &Member) {
-    let (id, ours) = (member.id, nets(&ROUTES));
+async fn check_routes(client: &Client, peer_node: &HeadscaleNode) {
+    let (id, ours) = (peer_node.id, nets(&ROUTES));
     let has_all = |networks: &[IpNet]| ours.iter().all(|net| networks.contains(net));
-    assert!(has_all(&member.available));
-    assert_eq!((&member.approved, &member.serving), (&vec![], &vec![]));
+    assert!(has_all(&peer_node.advertised_routes));
+    assert_eq!(
+        (&peer_node.approved_routes, &peer_node.primary_routes),
+        (&vec![], &vec![])
+    );
 
-    let users_own = nets(&[USERS_OWN]);
-    client.approve_routes(id, &users_own).await.unwrap();
-    let mut all = [ours.clone(), users_own.clone()].concat();
+    let other_route = nets(&[OTHER_ROUTE]);
+    client.approve_routes(id, &other_route).await.unwrap();
+    let mut all = [ours.clone(), other_route.clone()].concat();
     all.sort();
-    let answer = client.approve_routes(id, &all).await.unwrap();
-    assert_eq!(answer.approved, all);
+    let updated = client.approve_routes(id, &all).await.unwrap();
+    assert_eq!(updated.approved_routes, all);
     let serves = async || {
-        let member = listed(client, id).await;
-        (has_all(&member.serving) && member.serving.contains(&users_own[0])).then_some(())
+        let peer_node = listed(client, id).await;
+        (has_all(&peer_node.primary_routes) && peer_node.primary_routes.contains(&other_route[0]))
+            .then_some(())
     };
-    eventually("it serves all", serves).await;
+    eventually("all routes are primary", serves).await;
 
-    client.approve_routes(id, &users_own).await.unwrap();
+    client.approve_routes(id, &other_route).await.unwrap();
     let is_undone = async || {
-        let member = listed(client, id).await;
-        (member.serving == users_own && member.approved == users_own).then_some(())
+        let peer_node = listed(client, id).await;
+        (peer_node.primary_routes == other_route && peer_node.approved_routes == other_route)
+            .then_some(())
     };
-    eventually("it serves only the user's", is_undone).await;
+    eventually("only the other route is primary", is_undone).await;
     client.approve_routes(id, &[]).await.unwrap();
-    assert_eq!(client.node(id).await.unwrap().approved, []);
+    assert_eq!(client.node(id).await.unwrap().approved_routes, []);
 }
 
-async fn changes_as_told(client: &Client, member: &Member) {
-    // Some versions take only tags that somebody owns.
+async fn check_tags_and_name(client: &Client, peer_node: &HeadscaleNode) {
+    // Some versions accept only tags that have an owner.
     let policy = serde_json::json!({
         "tagOwners": { TAG: ["lab@"], "tag:other": ["lab@"] },
         "acls": [{"action": "accept", "src": ["*"], "dst": ["*:*"]}],
     });
     client.set_policy(&policy.to_string()).await.unwrap();
     let tags = [TAG.to_owned(), "tag:other".to_owned()];
-    client.set_tags(member.id, &tags).await.unwrap();
-    assert_eq!(listed(client, member.id).await.tags, tags);
-    client.rename_node(member.id, "renamed").await.unwrap();
-    assert_eq!(client.node(member.id).await.unwrap().given_name, "renamed");
+    client.set_tags(peer_node.id, &tags).await.unwrap();
+    assert_eq!(listed(client, peer_node.id).await.tags, tags);
+    client.rename_node(peer_node.id, "renamed").await.unwrap();
+    assert_eq!(
+        client.node(peer_node.id).await.unwrap().given_name,
+        "renamed"
+    );
 }
 
-async fn expires_and_goes(client: &Client, member: &Member) {
-    client.expire_node(member.id).await.unwrap();
-    let expiry = listed(client, member.id).await.expiry.unwrap();
+async fn check_expiry_and_deletion(client: &Client, peer_node: &HeadscaleNode) {
+    client.expire_node(peer_node.id).await.unwrap();
+    let expiry = listed(client, peer_node.id).await.expiry.unwrap();
     assert!(expiry <= Timestamp::now() + SignedDuration::from_secs(5));
-    client.delete_node(member.id).await.unwrap();
+    client.delete_node(peer_node.id).await.unwrap();
     assert_eq!(client.nodes().await.unwrap(), []);
     for error in [
-        client.node(member.id).await.unwrap_err(),
-        client.delete_node(member.id).await.unwrap_err(),
-        client.approve_routes(member.id, &[]).await.unwrap_err(),
+        client.node(peer_node.id).await.unwrap_err(),
+        client.delete_node(peer_node.id).await.unwrap_err(),
+        client.approve_routes(peer_node.id, &[]).await.unwrap_err(),
     ] {
         assert!(error.is_not_found(), "{error:?}");
     }

@@ -1,39 +1,36 @@
-//! Keys to the API itself, so that ours can be replaced before it expires.
+//! API keys, so that the daemon knows when its own expires.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use super::ask::Ask;
-use super::client::Client;
-use super::error::Error;
-use super::secret::Secret;
-use super::wire::{self, Done};
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::ApiRequest;
+use crate::secret::Secret;
+use crate::wire::{self, Empty};
 
 /// What keys begin with since 0.28.
-const MARK: &str = "hskey-api-";
-/// How long what follows is: it may have the separator in it.
+const KEY_PREFIX: &str = "hskey-api-";
+/// Length of the public part that follows; it may contain the separator.
 const PREFIX_CHARS: usize = 12;
-/// What stands for the secret part in lists.
+/// Stands for the secret part in lists.
 const MASK: &str = "***";
 
-/// A key, but for its secret part.
+/// An API key without its secret part.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
-    /// Its number.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(deserialize_with = "wire::uint64")]
     pub id: u64,
-    /// What it is known by: see [`ApiKey::prefix_of`].
+    /// The public part: see [`ApiKey::prefix_of`].
     #[serde(deserialize_with = "prefix")]
     pub prefix: String,
-    /// Until when it can be used.
     #[serde(default, deserialize_with = "wire::time")]
     pub expiration: Option<Timestamp>,
-    /// Since when there is one.
     #[serde(default, deserialize_with = "wire::time")]
     pub created_at: Option<Timestamp>,
-    /// When it was last used, in versions that say so.
+    /// Not in every version.
     #[serde(default, deserialize_with = "wire::time")]
     pub last_seen: Option<Timestamp>,
 }
@@ -41,18 +38,18 @@ pub struct ApiKey {
 fn prefix<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
     let shown = String::deserialize(input)?;
     let bare = shown.strip_suffix(MASK).unwrap_or(&shown);
-    let bare = match bare.strip_prefix(MARK) {
-        Some(marked) => marked.strip_suffix('-').unwrap_or(marked),
+    let bare = match bare.strip_prefix(KEY_PREFIX) {
+        Some(rest) => rest.strip_suffix('-').unwrap_or(rest),
         None => bare,
     };
     Ok(bare.to_owned())
 }
 
 impl ApiKey {
-    /// What a key is known by; it is no secret. None if it is no key of a form that we know.
+    /// The public part of a key. `None` if the key has no known form.
     pub fn prefix_of(key: &Secret) -> Option<&str> {
         let key = key.expose();
-        match key.strip_prefix(MARK) {
+        match key.strip_prefix(KEY_PREFIX) {
             Some(rest) => rest.get(..PREFIX_CHARS),
             None => Some(key.split_once('.')?.0),
         }
@@ -61,41 +58,35 @@ impl ApiKey {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Made {
+struct CreatedKey {
     api_key: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct All {
+struct KeysJson {
     #[serde(default, deserialize_with = "wire::or_default")]
     api_keys: Vec<ApiKey>,
 }
 
 impl Client {
-    /// All keys, those that have expired included.
+    /// All keys, including expired ones.
     pub async fn api_keys(&self) -> Result<Vec<ApiKey>, Error> {
-        let keys: All = self
-            .call(Ask::get("list API keys", "/api/v1/apikey"))
-            .await?;
-        Ok(keys.api_keys)
+        let request = ApiRequest::get("list API keys", "/api/v1/apikey");
+        Ok(self.call::<KeysJson>(request).await?.api_keys)
     }
 
-    /// Makes a key. Without a time, the server would make one that has expired already.
+    /// The expiration is required: Headscale's default is a key that has expired already.
     pub async fn create_api_key(&self, expiration: Timestamp) -> Result<Secret, Error> {
         let body = json!({ "expiration": expiration.to_string() });
-        let ask = Ask::post("create an API key", "/api/v1/apikey", body);
-        let made: Made = self.call(ask).await?;
-        Ok(Secret::new(made.api_key))
+        let request = ApiRequest::post("create an API key", "/api/v1/apikey", body);
+        Ok(Secret::new(self.call::<CreatedKey>(request).await?.api_key))
     }
 
-    /// Makes a key useless, by what it is known by.
     pub async fn expire_api_key(&self, prefix: &str) -> Result<(), Error> {
         let body = json!({ "prefix": prefix });
-        let path = "/api/v1/apikey/expire";
-        let _: Done = self
-            .call(Ask::post("expire an API key", path, body))
-            .await?;
+        let request = ApiRequest::post("expire an API key", "/api/v1/apikey/expire", body);
+        let Empty {} = self.call(request).await?;
         Ok(())
     }
 }
@@ -111,7 +102,7 @@ mod tests {
     #[case("abcdefg.secretpart", Some("abcdefg"))]
     #[case("hskey-api-short", None)]
     #[case("neither", None)]
-    fn a_key_is_known_by_its_prefix(#[case] key: &str, #[case] prefix: Option<&str>) {
+    fn the_public_part_of_a_key_is_its_prefix(#[case] key: &str, #[case] prefix: Option<&str>) {
         assert_eq!(ApiKey::prefix_of(&Secret::new(key)), prefix);
     }
 
@@ -119,7 +110,7 @@ mod tests {
     #[case("hskey-api-ab-d_fghijkl-***", "ab-d_fghijkl")]
     #[case("abcdefg***", "abcdefg")]
     #[case("abcdefg", "abcdefg")]
-    fn lists_show_prefixes_in_several_forms(#[case] shown: &str, #[case] prefix: &str) {
+    fn lists_of_every_version_give_the_prefix(#[case] shown: &str, #[case] prefix: &str) {
         let text = format!(r#"{{"id":"1","prefix":"{shown}","expiration":null}}"#);
         let key: ApiKey = serde_json::from_str(&text).unwrap();
         assert_eq!(key.prefix, prefix);

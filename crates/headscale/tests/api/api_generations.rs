@@ -1,20 +1,23 @@
-//! What every generation of the server can be asked without a node.
+//! Calls that need no node, against every API generation.
 
-use headscale::{ApiKey, Client, Generation, Lifetime, NewKey, Problem, Secret, Uses, Version};
+use headscale::{
+    ApiKey, Client, ErrorKind, Generation, KeyUses, NewPreAuthKey, NodeLifetime, Secret,
+    ServerVersion,
+};
 use jiff::{SignedDuration, Timestamp};
 use lab::tools::{GoModule, HEADSCALES};
 use rstest::rstest;
 
-use crate::stage::{inside, nodes, start};
+use crate::harness::{inside, nodes, start};
 
 const TAG: &str = "tag:k8s-node";
 
-fn new_key(user: Option<u64>) -> NewKey {
-    NewKey {
+fn new_key(user: Option<u64>) -> NewPreAuthKey {
+    NewPreAuthKey {
         user,
         tags: vec![TAG.to_owned()],
-        uses: Uses::Once,
-        nodes: Lifetime::Lasting,
+        uses: KeyUses::Once,
+        nodes: NodeLifetime::Permanent,
         expiration: in_an_hour(),
     }
 }
@@ -28,35 +31,41 @@ fn in_an_hour() -> Timestamp {
 #[case::v0_28(HEADSCALES[1], Generation::V0_28)]
 #[case::v0_27(HEADSCALES[2], Generation::V0_27)]
 #[case::v0_26(HEADSCALES[3], Generation::V0_26)]
-fn every_generation_is_spoken_to(#[case] version: GoModule, #[case] generation: Generation) {
+fn users_keys_and_policies_work_in_every_generation(
+    #[case] version: GoModule,
+    #[case] generation: Generation,
+) {
     let (node, _peer) = nodes();
     let (_headscale, access) = start(&node, &version);
     inside(&node, async || {
         let client = access.client();
-        tells_who_it_is(&client, generation, &version).await;
-        has_users_and_pre_auth_keys(&client, generation).await;
-        has_a_policy(&client, generation).await;
-        has_api_keys(&client, &Secret::new(&access.api_key)).await;
-        knows_its_keys(&client).await;
+        check_version(&client, generation, &version).await;
+        check_users_and_pre_auth_keys(&client, generation).await;
+        check_policy(&client, generation).await;
+        check_api_keys(&client, &Secret::new(&access.api_key)).await;
+        check_wrong_keys(&client).await;
     });
 }
 
-async fn tells_who_it_is(client: &Client, generation: Generation, version: &GoModule) {
+async fn check_version(client: &Client, generation: Generation, version: &GoModule) {
     client.health().await.unwrap();
-    let Version {
+    let ServerVersion {
         generation: found,
         text,
     } = client.version().await.unwrap();
     assert_eq!(found, generation);
-    // One that was built elsewhere than in its repository may not know it.
+    // A build outside the repository may not know its version.
     if let Some(text) = text {
         assert_eq!(format!("v{text}"), version.version);
     }
-    let ahead = client.clock().expect("answers have a date").local_ahead();
+    let ahead = client
+        .clock()
+        .expect("responses have a Date header")
+        .local_ahead();
     assert!(ahead.abs() < SignedDuration::from_secs(60), "{ahead:?}");
 }
 
-async fn has_users_and_pre_auth_keys(client: &Client, generation: Generation) {
+async fn check_users_and_pre_auth_keys(client: &Client, generation: Generation) {
     assert_eq!(client.users().await.unwrap(), []);
     assert_eq!(client.user("lab").await.unwrap(), None);
     let user = client.create_user("lab").await.unwrap();
@@ -64,7 +73,7 @@ async fn has_users_and_pre_auth_keys(client: &Client, generation: Generation) {
     assert_eq!(client.user("lab").await.unwrap().unwrap().id, user.id);
     assert_eq!(client.users().await.unwrap().len(), 2);
     let error = client.create_user("lab").await.unwrap_err();
-    assert!(!error.is_transient(), "{error:?}");
+    assert!(!error.is_retryable(), "{error:?}");
 
     let key = client
         .create_pre_auth_key(&new_key(Some(user.id)))
@@ -88,62 +97,62 @@ async fn has_users_and_pre_auth_keys(client: &Client, generation: Generation) {
     } else {
         let error = without_user.unwrap_err();
         assert!(
-            matches!(error.problem(), Problem::Unsupported { .. }),
+            matches!(error.kind(), ErrorKind::Unsupported { .. }),
             "{error:?}"
         );
         assert!(error.to_string().ends_with("set headscale.user"), "{error}");
     }
 }
 
-async fn has_a_policy(client: &Client, generation: Generation) {
+async fn check_policy(client: &Client, generation: Generation) {
     const POLICY: &str = r#"{ // for all
         "acls": [{"action": "accept", "src": ["*"], "dst": ["*:*"]}] }"#;
-    const BAD: &str = r#"{"acls": [{"action": "dance", "src": ["*"], "dst": ["*:*"]}]}"#;
-    const STRANGE: &str =
-        r#"{"acls": [{"action": "accept", "src": ["tag:nobodys"], "dst": ["*:*"]}]}"#;
+    const BAD: &str = r#"{"acls": [{"action": "invalid", "src": ["*"], "dst": ["*:*"]}]}"#;
+    const UNKNOWN_TAG: &str =
+        r#"{"acls": [{"action": "accept", "src": ["tag:unowned"], "dst": ["*:*"]}]}"#;
     assert_eq!(client.policy().await.unwrap(), None);
     if generation >= Generation::V0_29 {
         client.check_policy(POLICY).await.unwrap();
         let error = client.check_policy(BAD).await.unwrap_err();
         assert!(
-            matches!(error.problem(), Problem::Refused { .. }),
+            matches!(error.kind(), ErrorKind::Refused { .. }),
             "{error:?}"
         );
     } else {
         let error = client.check_policy(POLICY).await.unwrap_err();
         assert!(
-            matches!(error.problem(), Problem::Unsupported { .. }),
+            matches!(error.kind(), ErrorKind::Unsupported { .. }),
             "{error:?}"
         );
     }
     assert_eq!(client.policy().await.unwrap(), None, "a check sets nothing");
     let error = client.set_policy(BAD).await.unwrap_err();
-    let Problem::Refused {
+    let ErrorKind::Refused {
         code: Some(_),
         message,
         ..
-    } = error.problem()
+    } = error.kind()
     else {
         panic!("{error:?}");
     };
     assert!(message.starts_with("setting policy: "), "{message}");
-    // What is missing in a policy is no policy that is missing.
-    let error = client.set_policy(STRANGE).await.unwrap_err();
+    // A tag that is missing in the policy is not a missing policy.
+    let error = client.set_policy(UNKNOWN_TAG).await.unwrap_err();
     assert!(
-        matches!(error.problem(), Problem::Refused { .. }),
+        matches!(error.kind(), ErrorKind::Refused { .. }),
         "{error:?}"
     );
     client.set_policy(POLICY).await.unwrap();
     assert_eq!(client.policy().await.unwrap().as_deref(), Some(POLICY));
 }
 
-async fn has_api_keys(client: &Client, own: &Secret) {
+async fn check_api_keys(client: &Client, own: &Secret) {
     let prefix = ApiKey::prefix_of(own).unwrap();
     let keys = client.api_keys().await.unwrap();
     let ours = keys
         .iter()
         .find(|key| key.prefix == prefix)
-        .expect("ours is in the list");
+        .expect("our key is in the list");
     let left = ours.expiration.unwrap().duration_since(Timestamp::now());
     assert!(left > SignedDuration::from_hours(23), "{left:?}");
 
@@ -160,22 +169,22 @@ async fn has_api_keys(client: &Client, own: &Secret) {
     );
     client.expire_api_key(new_prefix).await.unwrap();
     let error = renewed.users().await.unwrap_err();
-    assert_eq!(error.problem(), &Problem::Unauthorized);
+    assert_eq!(error.kind(), &ErrorKind::Unauthorized);
     client.users().await.unwrap();
 }
 
-/// All that is wrong with a key ends in the same words, and never shows it.
-async fn knows_its_keys(client: &Client) {
+/// Every wrong key gives the same error, which does not contain the key.
+async fn check_wrong_keys(client: &Client) {
     let long = "q".repeat(64);
     for wrong in [
-        "nokeyatall".to_owned(),
+        "invalid".to_owned(),
         "abcdefg.hijklmnopq".to_owned(),
         format!("hskey-api-abcdefghijkl-{long}"),
     ] {
-        let stranger = client.with_api_key(&Secret::new(&wrong)).unwrap();
-        let error = stranger.nodes().await.unwrap_err();
-        assert_eq!(error.problem(), &Problem::Unauthorized, "{wrong}");
-        let shown = format!("{error} {error:?} {stranger:?}");
+        let unauthorized = client.with_api_key(&Secret::new(&wrong)).unwrap();
+        let error = unauthorized.nodes().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Unauthorized, "{wrong}");
+        let shown = format!("{error} {error:?} {unauthorized:?}");
         assert!(!shown.contains(&wrong), "{shown}");
     }
 }

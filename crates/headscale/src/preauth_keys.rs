@@ -1,80 +1,62 @@
-//! Pre-auth keys: who has one may join.
+//! Pre-auth keys, with which nodes join.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use super::ask::Ask;
-use super::client::Client;
-use super::error::Error;
-use super::generation::Generation;
-use super::problem::Problem;
-use super::secret::Secret;
-use super::user::User;
-use super::wire::{self, Done};
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::generation::Generation;
+use crate::request::ApiRequest;
+use crate::secret::Secret;
+use crate::users::User;
+use crate::wire::{self, Empty};
 
-/// How a key is to be.
+/// A key to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewKey {
-    /// The number of the user whose nodes it makes. None before 0.28 can do without; since then, a
-    /// key with tags needs none.
+pub struct NewPreAuthKey {
+    /// The id of the user. Required before 0.28; since then a key with tags needs none.
     pub user: Option<u64>,
-    /// The tags that its nodes get.
     pub tags: Vec<String>,
-    /// For how many nodes.
-    pub uses: Uses,
-    /// Whether its nodes are forgotten when they are gone.
-    pub nodes: Lifetime,
-    /// Until when it can be used. Without one, the server makes keys that have expired already.
+    pub uses: KeyUses,
+    pub nodes: NodeLifetime,
+    /// Required: Headscale's default is a key that has expired already.
     pub expiration: Timestamp,
 }
 
-/// For how many nodes a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Uses {
-    /// For one.
+pub enum KeyUses {
     Once,
-    /// For any number.
-    Many,
+    Reusable,
 }
 
-/// How long the server remembers nodes.
+/// How long Headscale keeps the nodes that join with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
-    /// Until somebody deletes them.
-    Lasting,
-    /// Until they are gone.
+pub enum NodeLifetime {
+    Permanent,
+    /// Deleted when the node is offline.
     Ephemeral,
 }
 
-/// A key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreAuthKey {
-    /// Its number.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(deserialize_with = "wire::uint64")]
     pub id: u64,
-    /// The key itself. Since 0.28 it is whole only in the answer to its making.
+    /// Since 0.28 only the response to its creation contains the whole key.
     #[serde(deserialize_with = "secret")]
     pub key: Secret,
-    /// Whose nodes it makes.
     pub user: Option<User>,
-    /// Whether it is for more than one node.
     #[serde(rename = "reusable", default, deserialize_with = "wire::or_default")]
     pub is_reusable: bool,
-    /// Whether its nodes are forgotten when they are gone.
     #[serde(rename = "ephemeral", default, deserialize_with = "wire::or_default")]
     pub is_ephemeral: bool,
-    /// Whether somebody has joined by it.
     #[serde(rename = "used", default, deserialize_with = "wire::or_default")]
     pub is_used: bool,
-    /// Until when it can be used.
     #[serde(default, deserialize_with = "wire::time")]
     pub expiration: Option<Timestamp>,
-    /// Since when there is one.
     #[serde(default, deserialize_with = "wire::time")]
     pub created_at: Option<Timestamp>,
-    /// The tags that its nodes get.
     #[serde(rename = "aclTags", default, deserialize_with = "wire::or_default")]
     pub tags: Vec<String>,
 }
@@ -85,65 +67,61 @@ fn secret<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct One {
+struct OneKey {
     pre_auth_key: PreAuthKey,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct All {
+struct KeysJson {
     #[serde(default, deserialize_with = "wire::or_default")]
     pre_auth_keys: Vec<PreAuthKey>,
 }
 
 impl Client {
-    /// Makes a key.
-    pub async fn create_pre_auth_key(&self, new: &NewKey) -> Result<PreAuthKey, Error> {
+    pub async fn create_pre_auth_key(&self, new: &NewPreAuthKey) -> Result<PreAuthKey, Error> {
+        const OPERATION: &str = "create a pre-auth key";
         let mut body = json!({
             "aclTags": new.tags,
-            "reusable": new.uses == Uses::Many,
-            "ephemeral": new.nodes == Lifetime::Ephemeral,
+            "reusable": new.uses == KeyUses::Reusable,
+            "ephemeral": new.nodes == NodeLifetime::Ephemeral,
             "expiration": new.expiration.to_string(),
         });
         if let Some(user) = new.user {
             body["user"] = user.to_string().into();
         }
-        let ask = Ask::post("create a pre-auth key", "/api/v1/preauthkey", body);
-        let made: Result<One, Error> = self.call_about(ask).await;
-        match made {
-            // An old one looks for user number 0.
+        let request = ApiRequest::post(OPERATION, "/api/v1/preauthkey", body);
+        match self.call_on_object::<OneKey>(request).await {
+            // An old server looks for user 0.
             Err(error) if new.user.is_none() && error.is_not_found() => Err(self.error(
-                "create a pre-auth key",
-                Problem::Unsupported {
-                    what: "pre-auth keys without a user",
+                OPERATION,
+                ErrorKind::Unsupported {
+                    feature: "pre-auth keys without a user",
                     since: Generation::V0_28,
                     remedy: Some("set headscale.user"),
                 },
             )),
-            made => Ok(made?.pre_auth_key),
+            created => Ok(created?.pre_auth_key),
         }
     }
 
-    /// This user's keys; since 0.28 everybody's.
+    /// The keys of this user; since 0.28 those of all users.
     pub async fn pre_auth_keys(&self, user: u64) -> Result<Vec<PreAuthKey>, Error> {
         let path = format!("/api/v1/preauthkey?user={user}");
-        let keys: All = self.call(Ask::get("list pre-auth keys", path)).await?;
-        Ok(keys.pre_auth_keys)
+        let request = ApiRequest::get("list pre-auth keys", path);
+        Ok(self.call::<KeysJson>(request).await?.pre_auth_keys)
     }
 
-    /// Makes a key useless.
     pub async fn expire_pre_auth_key(&self, key: &PreAuthKey) -> Result<(), Error> {
-        // Since 0.28 by its number; before that by whose it is and what it is. Each ignores what it
-        // does not know.
+        // Since 0.28 by id, before that by user and key. Each ignores the other fields.
         let body = json!({
             "id": key.id.to_string(),
             "user": key.user.as_ref().map(|user| user.id.to_string()),
             "key": key.key.expose(),
         });
         let path = "/api/v1/preauthkey/expire";
-        let _: Done = self
-            .call(Ask::post("expire a pre-auth key", path, body))
-            .await?;
+        let request = ApiRequest::post("expire a pre-auth key", path, body);
+        let Empty {} = self.call(request).await?;
         Ok(())
     }
 }
@@ -153,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn debug_output_does_not_contain_the_key() {
         let text = r#"{"user":null,"id":"3","key":"0123456789abcdef","reusable":false,
             "used":true,"expiration":"2026-11-15T19:40:23Z","aclTags":["tag:k8s-node"]}"#;
         let key: PreAuthKey = serde_json::from_str(text).unwrap();
