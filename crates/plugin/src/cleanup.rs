@@ -219,7 +219,7 @@ impl Run<'_> {
             Ok(plan) => Ok(into_members(plan)),
             Err(error @ CompleteError::Subnets(_)) => {
                 self.log
-                    .note(|| format!("nothing to clean up: {}", error.into_error().msg));
+                    .debug(|| format!("nothing to clean up: {}", error.into_error().msg));
                 Ok(Vec::new())
             }
             Err(error) => Err(error.into_error()),

@@ -18,7 +18,7 @@ mod steps;
 
 use std::process::ExitCode;
 
-use calllog::CallLog;
+use cni::call_log::CallLog;
 use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment, Verb};
 
 use crate::conf::Conf;
@@ -42,7 +42,7 @@ impl Headcni {
         attachment: Option<&Attachment>,
         work: impl FnOnce(&Run<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let settings = calllog::Settings::of_call(call)?;
+        let settings = cni::call_log::LogSettings::of_call(call)?;
         let log = CallLog::start("headcni", &settings, call, attachment);
         let daemon = Daemon::of_call(call);
         let conf = match &daemon {

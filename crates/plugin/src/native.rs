@@ -19,7 +19,7 @@ mod wiring;
 use std::path::Path;
 use std::time::Duration;
 
-use calllog::CallLog;
+use cni::call_log::CallLog;
 use cni::{
     Attachment, Call, Error, Keys, NetConf, NetResult, ValidAttachment, Verb, Version, code,
 };
@@ -202,7 +202,7 @@ impl<'a> Native<'a> {
         });
         if let Ok(Err(error)) = outcome {
             // A rule for an address that nobody has harms nobody.
-            self.log.note(|| error.to_string());
+            self.log.debug(|| error.to_string());
         }
     }
 

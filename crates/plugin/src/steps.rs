@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 
 use api::{SubnetEnv, SubnetEnvError};
-use calllog::CallLog;
+use cni::call_log::CallLog;
 use cni::{Attachment, Call, Delegate, Error, NetResult, PluginType, Verb, code};
 use serde_json::{Map, Value};
 use state::netns::{self, Found};
@@ -145,7 +145,7 @@ impl Run<'_> {
         record.result = Some(result.clone());
         record.progress = Progress::Done;
         held.save(record)?;
-        self.log.gave(&result);
+        self.log.record_ips(&result);
         Ok(result)
     }
 
@@ -183,7 +183,7 @@ impl Run<'_> {
                     ));
                 }
                 self.log
-                    .note(|| "undoing what an earlier ADD left".to_owned());
+                    .debug(|| "undoing what an earlier ADD left".to_owned());
                 let made = record.attachment(to.container.clone(), to.ifname.clone());
                 let result = self.recorded_result(&record);
                 self.undo(&members(&record), result.as_ref(), &made)

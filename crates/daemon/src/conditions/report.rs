@@ -48,7 +48,7 @@ impl From<(Condition, State)> for ConditionReport {
             status: if state.holds { "True" } else { "False" },
             required: condition.is_required(),
             message: state.message,
-            since: calllog::timestamp(state.since),
+            since: cni::call_log::timestamp(state.since),
         }
     }
 }

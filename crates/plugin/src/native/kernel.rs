@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use calllog::CallLog;
+use cni::call_log::CallLog;
 use cni::{Attachment, Error, code};
 use net::{
     Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, Route, RouteKind,

@@ -1,13 +1,13 @@
-//! A file that lines are added to and that never grows beyond twice a limit.
+//! Appends to a log file and rotates it at a size limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// At this size the file becomes `….1`, in place of an earlier one.
+/// At this size the file is renamed to `….1` and replaces an earlier one.
 const MAX_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Adds a line; many processes may do so at once.
+/// Appends a line. Several processes may append at the same time.
 pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     append_bounded(path, line, MAX_BYTES)
 }
@@ -18,7 +18,7 @@ fn append_bounded(path: &Path, line: &[u8], max_bytes: u64) -> io::Result<()> {
         rotate(&file, path, max_bytes)?;
         file = open(path)?;
     }
-    // One write to a file opened for appending: lines of several processes don't mix.
+    // One write in append mode: lines of several processes don't interleave.
     file.write_all(line)
 }
 
@@ -27,7 +27,7 @@ fn open(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
     options.append(true).create(true);
-    // Neither a pipe, which would hold us up, nor a device: stdout belongs to the protocol.
+    // A pipe could block the call, and a device could be stdout, which belongs to the protocol.
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -45,7 +45,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn rotate(full: &File, path: &Path, max_bytes: u64) -> io::Result<()> {
     full.lock()?;
-    // Whoever had the lock before us has done it already.
+    // Another process may have rotated it while this one waited for the lock.
     if fs::metadata(path).is_ok_and(|now| now.len() >= max_bytes) {
         fs::rename(path, path.with_added_extension("1"))?;
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_and_its_predecessor_stay_within_the_limit() {
+    fn rotation_bounds_both_files_and_loses_no_line() {
         let directory = tempfile::TempDir::new().unwrap();
         let path = directory.path().join("new/plugin.log");
         for number in 0..100 {
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(
             last_earlier + 1,
             first_current,
-            "no line may be lost at the turn"
+            "a line was lost in the rotation"
         );
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
     }

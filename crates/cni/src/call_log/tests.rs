@@ -11,7 +11,7 @@ use super::*;
 #[case(1_709_251_199, "2024-02-29T23:59:59.000Z")]
 #[case(1_735_689_600, "2025-01-01T00:00:00.000Z")]
 #[case(4_102_444_799, "2099-12-31T23:59:59.000Z")]
-fn times_are_written_as_people_read_them(#[case] seconds: u64, #[case] text: &str) {
+fn timestamps_are_rfc_3339_in_utc(#[case] seconds: u64, #[case] text: &str) {
     assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(seconds)), text);
 }
 
@@ -20,35 +20,38 @@ fn times_are_written_as_people_read_them(#[case] seconds: u64, #[case] text: &st
 #[case(json!({ "log_level": "error" }), &[], Level::Error, false)]
 #[case(json!({ "log_level": "error" }), &[("KLOG_V", "2")], Level::Info, false)]
 #[case(json!({}), &[("KLOG_V", "4"), ("KLOG_LOGTOSTDERR", "true")], Level::Debug, true)]
+#[case(json!({}), &[("KLOG_V", "4")], Level::Debug, true)]
+#[case(json!({ "log_file": "/var/log/x.log" }), &[("KLOG_V", "4")], Level::Debug, false)]
+#[case(json!({}), &[("KLOG_V", "4"), ("KLOG_LOGTOSTDERR", "false")], Level::Debug, false)]
 #[case(json!({ "log_level": "debug" }), &[("KLOG_V", "0")], Level::Debug, false)]
 #[case(json!({}), &[("KLOG_V", "x"), ("KLOG_LOGTOSTDERR", "false")], Level::Info, false)]
-fn the_environment_raises_the_level(
+fn klog_v_raises_the_level_and_4_alone_logs_to_stderr(
     #[case] conf: serde_json::Value,
     #[case] env: &[(&str, &str)],
     #[case] level: Level,
     #[case] to_stderr: bool,
 ) {
     let keys = Keys::new(conf.as_object().unwrap(), "");
-    let settings = Settings::parse(keys, &env.iter().copied().collect()).unwrap();
+    let settings = LogSettings::parse(keys, &env.iter().copied().collect()).unwrap();
     assert_eq!((settings.level, settings.to_stderr), (level, to_stderr));
 }
 
 #[test]
-fn a_line_is_bounded_whatever_went_wrong() {
-    let conf = cni::NetConf::parse(br#"{"name":"net"}"#).unwrap();
+fn a_line_is_bounded() {
+    let conf = crate::NetConf::parse(br#"{"name":"net"}"#).unwrap();
     let call = Call {
         verb: Verb::Gc,
         conf,
         env: Env::default(),
     };
-    let settings = Settings {
+    let settings = LogSettings {
         level: Level::Debug,
         file: None,
         to_stderr: false,
     };
     let log = CallLog::start("headcni", &settings, &call, None);
     for _ in 0..1000 {
-        log.note(|| "x".repeat(10_000));
+        log.debug(|| "x".repeat(10_000));
         let _ = log.step("bridge", Verb::Del, || Err::<(), ()>(()));
     }
     let mut line = log.line.into_inner();
@@ -62,41 +65,41 @@ fn a_line_is_bounded_whatever_went_wrong() {
 #[case(json!({ "log_file": "/dev/stdout" }), "/dev/stdout")]
 #[case(json!({ "log_file": "/proc/self/fd/1" }), "/proc/self/fd/1")]
 #[case(json!({ "log_file": 5 }), "log_file")]
-fn a_log_that_cannot_be_is_refused(#[case] conf: serde_json::Value, #[case] part: &str) {
+fn invalid_log_settings_are_rejected(#[case] conf: serde_json::Value, #[case] part: &str) {
     let keys = Keys::new(conf.as_object().unwrap(), "");
-    let error = Settings::parse(keys, &Env::default()).unwrap_err();
+    let error = LogSettings::parse(keys, &Env::default()).unwrap_err();
     assert!(error.msg.contains(part), "{error}");
 }
 
 #[test]
-fn what_was_noted_is_there_to_be_passed_on_though_nothing_is_logged() {
-    let conf = cni::NetConf::parse(br#"{"name":"net"}"#).unwrap();
+fn the_summary_has_all_steps_even_if_nothing_is_logged() {
+    let conf = crate::NetConf::parse(br#"{"name":"net"}"#).unwrap();
     let call = Call {
         verb: Verb::Add,
         conf,
         env: Env::default(),
     };
-    let settings = Settings::default();
+    let settings = LogSettings::default();
     let log = CallLog::start("headcni", &settings, &call, None);
     log.step("link", Verb::Add, || Ok::<_, ()>(())).unwrap();
     log.step("link", Verb::Del, || Err::<(), _>(()))
         .unwrap_err();
-    let ended = log.finish(None);
-    let steps: Vec<_> = ended.steps.iter().map(|s| (s.verb, s.outcome)).collect();
+    let summary = log.finish(None);
+    let steps: Vec<_> = summary.steps.iter().map(|s| (s.verb, s.outcome)).collect();
     assert_eq!(
         steps,
-        [(Verb::Add, Outcome::Ok), (Verb::Del, Outcome::Error)]
+        [(Verb::Add, StepOutcome::Ok), (Verb::Del, StepOutcome::Error)]
     );
-    let of_steps: Duration = ended.steps.iter().map(|step| step.duration).sum();
-    assert!(ended.duration >= of_steps);
+    let of_steps: Duration = summary.steps.iter().map(|step| step.duration).sum();
+    assert!(summary.duration >= of_steps);
 }
 
 #[test]
-fn a_step_is_written_with_microseconds_behind_the_point() {
-    let step = Step {
+fn durations_are_milliseconds_with_three_decimals() {
+    let step = CallStep {
         name: "link".to_owned(),
         verb: Verb::Add,
-        outcome: Outcome::Ok,
+        outcome: StepOutcome::Ok,
         duration: Duration::from_nanos(1_234_567),
     };
     assert_eq!(

@@ -1,8 +1,8 @@
-//! One line of JSON per call, for people who want to know how calls went.
+//! The call log: one line of JSON per CNI call.
 //!
-//! Nothing is logged unless the configuration or the environment asks for it, a log that can't be
-//! written never fails a call, and no configuration or variable is repeated as a whole: any of
-//! them may hold a secret.
+//! Nothing is logged unless the configuration or the environment enables it. A log that can't be
+//! written never fails a call. Configurations and variables are never logged as a whole, because
+//! they may hold secrets.
 
 mod file;
 
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cni::{Attachment, Call, Env, Error, Keys, NetResult, Pod, Verb};
+use crate::{Attachment, Call, Env, Error, Keys, NetResult, Pod, Verb};
 use serde::{Serialize, Serializer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -24,15 +24,15 @@ enum Level {
     Debug,
 }
 
-/// What to log, and where.
+/// Log level and destination of the call log.
 #[derive(Debug, PartialEq)]
-pub struct Settings {
+pub struct LogSettings {
     level: Level,
     file: Option<PathBuf>,
     to_stderr: bool,
 }
 
-impl Default for Settings {
+impl Default for LogSettings {
     fn default() -> Self {
         Self {
             level: Level::Info,
@@ -42,8 +42,8 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// What `log_file`, `log_level` and klog's variables say; nonsense stops no clean-up.
+impl LogSettings {
+    /// Reads `log_file`, `log_level` and klog's variables. DEL and GC ignore invalid values.
     pub fn of_call(call: &Call) -> Result<Self, Error> {
         match Self::parse(Keys::new(call.conf.keys(), ""), &call.env) {
             Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => Ok(Self::default()),
@@ -60,14 +60,14 @@ impl Settings {
             Some(_) => return Err(keys.wrong("log_level", "error, warn, info or debug")),
         };
         let file = keys.text("log_file")?.map(PathBuf::from);
-        // Nor a device: stdout belongs to the protocol.
+        // No device either: stdout belongs to the protocol.
         let is_usable = |file: &PathBuf| {
             file.is_absolute() && !file.starts_with("/dev") && !file.starts_with("/proc")
         };
         if file.as_ref().is_some_and(|file| !is_usable(file)) {
             return Err(keys.wrong("log_file", "an absolute path, not of a device,"));
         }
-        // As klog has it: 4 is where Kubernetes programs begin to tell details.
+        // In Kubernetes programs, verbosity 4 is the debug level of klog.
         let verbosity = env
             .get("KLOG_V")?
             .and_then(|text| text.trim().parse::<u32>().ok());
@@ -76,10 +76,11 @@ impl Settings {
             Some(1..) => Level::Info,
             _ => level,
         };
-        let to_stderr = matches!(
-            env.get("KLOG_LOGTOSTDERR")?,
-            Some("true" | "TRUE" | "True" | "1")
-        );
+        let to_stderr = match env.get("KLOG_LOGTOSTDERR")? {
+            Some(text) => matches!(text, "true" | "TRUE" | "True" | "1"),
+            // klog writes to stderr by default.
+            None => raised == Level::Debug && file.is_none(),
+        };
         Ok(Self {
             level: level.max(raised),
             file,
@@ -88,11 +89,11 @@ impl Settings {
     }
 }
 
-/// The log of one call, written when it ends.
+/// The log of one call. The line is written when the call ends.
 #[derive(Debug)]
 pub struct CallLog<'a> {
-    settings: &'a Settings,
-    began: SystemTime,
+    settings: &'a LogSettings,
+    started_at: SystemTime,
     started: Instant,
     line: RefCell<Line>,
 }
@@ -112,72 +113,72 @@ struct Line {
     pod: Option<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ips: Vec<IpAddr>,
-    outcome: Outcome,
+    outcome: StepOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
     #[serde(rename = "duration_ms", serialize_with = "as_milliseconds")]
     duration: Duration,
-    steps: Vec<Step>,
+    steps: Vec<CallStep>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
 
-/// A part of a call.
+/// One step of a call.
 #[derive(Debug, Serialize)]
-pub struct Step {
-    /// What was done: a plugin's type, or a part of what we do ourselves.
+pub struct CallStep {
+    /// The type of the executed plugin, or a step of the native datapath.
     #[serde(rename = "plugin")]
     pub name: String,
-    /// What was asked.
+    /// The verb of the step.
     #[serde(serialize_with = "as_text")]
     pub verb: Verb,
-    /// How it went.
-    pub outcome: Outcome,
-    /// How long it took.
+    /// Whether it succeeded.
+    pub outcome: StepOutcome,
+    /// Its duration.
     #[serde(rename = "duration_ms", serialize_with = "as_milliseconds")]
     pub duration: Duration,
 }
 
-/// How a call, or a part of one, went.
+/// Outcome of a call or of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// It did what it should.
+pub enum StepOutcome {
+    /// Success.
     Ok,
-    /// It did not.
+    /// Failure.
     Error,
 }
 
-/// What was noted of a call that has ended, for whoever wants to pass it on.
+/// Summary of a finished call, for the event that is sent to the daemon.
 #[derive(Debug)]
-pub struct Ended {
-    /// When it began.
-    pub began: SystemTime,
-    /// How long it took.
+pub struct CallSummary {
+    /// When it started.
+    pub started: SystemTime,
+    /// Its duration.
     pub duration: Duration,
-    /// The pod, if the runtime says.
+    /// The pod that `CNI_ARGS` names.
     pub pod: Option<Pod>,
-    /// The addresses that an ADD gave.
+    /// The addresses in the result of an ADD.
     pub ips: Vec<IpAddr>,
-    /// What it consisted of, in the order of their ends.
-    pub steps: Vec<Step>,
+    /// Its steps, in the order in which they ended.
+    pub steps: Vec<CallStep>,
 }
 
 impl<'a> CallLog<'a> {
-    /// Begins the log of a call.
+    /// Starts the log of a call.
     pub fn start(
         plugin: &'static str,
-        settings: &'a Settings,
+        settings: &'a LogSettings,
         call: &Call,
         attachment: Option<&Attachment>,
     ) -> Self {
-        let began = SystemTime::now();
+        let started_at = SystemTime::now();
         let line = Line {
-            time: timestamp(began),
+            time: timestamp(started_at),
             level: Level::Info,
             plugin,
             verb: call.verb.as_str(),
@@ -186,7 +187,7 @@ impl<'a> CallLog<'a> {
             ifname: attachment.map(|attachment| attachment.ifname.to_string()),
             pod: attachment.and_then(|attachment| Pod::from_args(&attachment.args)),
             ips: Vec::new(),
-            outcome: Outcome::Ok,
+            outcome: StepOutcome::Ok,
             code: None,
             error: String::new(),
             duration: Duration::ZERO,
@@ -196,13 +197,13 @@ impl<'a> CallLog<'a> {
         };
         Self {
             settings,
-            began,
+            started_at,
             started: Instant::now(),
             line: RefCell::new(line),
         }
     }
 
-    /// Does one step and notes how long it took.
+    /// Does one step and debug how long it took.
     pub fn step<T, E>(
         &self,
         name: &str,
@@ -211,41 +212,41 @@ impl<'a> CallLog<'a> {
     ) -> Result<T, E> {
         let started = Instant::now();
         let outcome = work();
-        self.line.borrow_mut().steps.push(Step {
+        self.line.borrow_mut().steps.push(CallStep {
             name: name.to_owned(),
             verb,
             outcome: match outcome {
-                Ok(_) => Outcome::Ok,
-                Err(_) => Outcome::Error,
+                Ok(_) => StepOutcome::Ok,
+                Err(_) => StepOutcome::Error,
             },
             duration: started.elapsed(),
         });
         outcome
     }
 
-    /// The addresses that an ADD gave.
-    pub fn gave(&self, result: &NetResult) {
+    /// Records the addresses in the result of an ADD.
+    pub fn record_ips(&self, result: &NetResult) {
         let ips = result.ips.iter().map(|ip| ip.address.addr());
         self.line.borrow_mut().ips = ips.collect();
     }
 
-    /// Something that a person should mend, though the call goes on.
+    /// Records a warning. The call continues.
     pub fn warn(&self, text: String) {
-        // Here at once: most installations have no log file, and a runtime shows its stderr.
+        // On stderr too: most installations have no log file, and runtimes show a plugin's stderr.
         let mut line = self.line.borrow_mut();
         let _ = writeln!(std::io::stderr(), "{}: warning: {text}", line.plugin);
         line.warnings.push(text);
     }
 
-    /// Something for whoever asks for details.
-    pub fn note(&self, text: impl FnOnce() -> String) {
+    /// Records a note that is logged at level `debug`.
+    pub fn debug(&self, text: impl FnOnce() -> String) {
         if self.settings.level >= Level::Debug {
             self.line.borrow_mut().notes.push(text());
         }
     }
 
     /// Writes the line.
-    pub fn finish(self, error: Option<&Error>) -> Ended {
+    pub fn finish(self, error: Option<&Error>) -> CallSummary {
         let mut line = self.line.into_inner();
         line.duration = self.started.elapsed();
         if !line.warnings.is_empty() {
@@ -253,7 +254,7 @@ impl<'a> CallLog<'a> {
         }
         if let Some(error) = error {
             line.level = Level::Error;
-            line.outcome = Outcome::Error;
+            line.outcome = StepOutcome::Error;
             line.code = Some(error.code);
             line.error.clone_from(&error.msg);
             if !error.details.is_empty() {
@@ -263,8 +264,8 @@ impl<'a> CallLog<'a> {
         if line.level <= self.settings.level {
             self.settings.write(&mut line);
         }
-        Ended {
-            began: self.began,
+        CallSummary {
+            started: self.started_at,
             duration: line.duration,
             pod: line.pod,
             ips: line.ips,
@@ -273,7 +274,7 @@ impl<'a> CallLog<'a> {
     }
 }
 
-impl Settings {
+impl LogSettings {
     fn write(&self, line: &mut Line) {
         let bytes = render(line);
         if self.to_stderr {
@@ -288,7 +289,7 @@ impl Settings {
     }
 }
 
-/// The line as bytes, with its longest parts cut so that no call can fill a disk.
+/// Renders the line. Long parts are truncated, so that no call can fill a disk.
 fn render(line: &mut Line) -> Vec<u8> {
     const MAX_CHARS: usize = 2000;
     const MAX_ITEMS: usize = 100;
@@ -308,7 +309,7 @@ fn render(line: &mut Line) -> Vec<u8> {
     bytes
 }
 
-/// Milliseconds with microseconds behind the point.
+/// Milliseconds, with three decimals.
 fn as_milliseconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64((duration.as_secs_f64() * 1e6).round() / 1e3)
 }
@@ -318,7 +319,7 @@ fn as_text<S: Serializer>(verb: &Verb, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(verb.as_str())
 }
 
-/// RFC 3339 in UTC, to the millisecond.
+/// RFC 3339 in UTC, with milliseconds.
 pub fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();
