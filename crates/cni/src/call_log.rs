@@ -79,7 +79,7 @@ impl LogSettings {
         let to_stderr = match env.get("KLOG_LOGTOSTDERR")? {
             Some(text) => matches!(text, "true" | "TRUE" | "True" | "1"),
             // klog writes to stderr by default.
-            None => raised == Level::Debug && file.is_none(),
+            None => verbosity >= Some(4) && file.is_none(),
         };
         Ok(Self {
             level: level.max(raised),

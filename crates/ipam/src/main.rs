@@ -39,7 +39,7 @@ impl Plugin for HeadcniIpam {
 
     fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
         logged(call, Some(to), |log| {
-            ipam::add(call, to).inspect(|result| log.gave(result))
+            ipam::add(call, to).inspect(|result| log.record_ips(result))
         })
     }
 

@@ -88,7 +88,10 @@ fn the_summary_has_all_steps_even_if_nothing_is_logged() {
     let steps: Vec<_> = summary.steps.iter().map(|s| (s.verb, s.outcome)).collect();
     assert_eq!(
         steps,
-        [(Verb::Add, StepOutcome::Ok), (Verb::Del, StepOutcome::Error)]
+        [
+            (Verb::Add, StepOutcome::Ok),
+            (Verb::Del, StepOutcome::Error)
+        ]
     );
     let of_steps: Duration = summary.steps.iter().map(|step| step.duration).sum();
     assert!(summary.duration >= of_steps);

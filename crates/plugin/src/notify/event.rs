@@ -8,7 +8,7 @@ use cni::{Attachment, Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
 use crate::conf::mode_name;
-use state::OWN_TYPE;
+use attachment::PLUGIN_TYPE;
 
 /// So many steps and addresses are told; a long chain of plugins has some ten.
 const MAX_ITEMS: usize = 64;
@@ -18,7 +18,12 @@ const OWN_IPAM: &str = "headcni-ipam";
 const DELEGATES_IPAM: &str = "host-local";
 
 /// The event of a call that has ended.
-pub(crate) fn event(call: &Call, of: &Attachment, ended: CallSummary, error: Option<&Error>) -> Event {
+pub(crate) fn event(
+    call: &Call,
+    of: &Attachment,
+    ended: CallSummary,
+    error: Option<&Error>,
+) -> Event {
     let mut ips = ended.ips;
     ips.truncate(MAX_ITEMS);
     let began = ended.started.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -66,7 +71,7 @@ fn strategy(conf: &Map<String, Value>) -> Option<&str> {
     };
     let mut members = members.iter().filter_map(Value::as_object);
     members.find_map(|member| match text(member.get("type")) {
-        Some(OWN_TYPE) => strategy_of_own(member),
+        Some(PLUGIN_TYPE) => strategy_of_own(member),
         _ => strategy_in(member.get("ipam"), None),
     })
 }
