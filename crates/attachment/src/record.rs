@@ -115,7 +115,7 @@ impl Record {
 
     /// The host ports that the native datapath opened for an interface.
     #[cfg(target_os = "linux")]
-    pub fn host_ports(&self, ifname: &IfName) -> Vec<net::host_ports::HostPort> {
+    pub fn host_ports(&self, ifname: &IfName) -> Vec<ruleset::host_ports::HostPort> {
         let addresses = self.addresses(ifname);
         self.native_confs()
             .flat_map(|conf| conf.port_mappings.host_ports(&addresses))

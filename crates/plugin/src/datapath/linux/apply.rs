@@ -176,7 +176,7 @@ fn create_veth(
             },
             netns: pod_netns.as_fd(),
             mtu: network.mtu_bytes,
-            group: net::ruleset::LINK_GROUP,
+            group: ruleset::LINK_GROUP,
         }
         .add_to(&mut batch);
         match host_socket.send(batch) {

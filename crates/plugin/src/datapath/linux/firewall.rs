@@ -9,7 +9,7 @@ use attachment::{NativeConf, Record, addresses_in, for_each_unlocked, link};
 use cni::{Attachment, Error, NetResult, code};
 use ipnet::IpNet;
 use net::nft::NftError;
-use net::ruleset::{self, Sets, Table};
+use ruleset::{Sets, Table};
 use net::{Errno, NetError, Socket, sysctl};
 
 use super::apply::{RulesetChange, kernel_error};

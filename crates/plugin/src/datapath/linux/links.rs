@@ -35,10 +35,10 @@ pub(super) fn delete_stale(network: &NetworkName, valid: &[ValidAttachment]) -> 
     // One by one they take 23 ms each, as a group hardly longer than one.
     let mut batch = Batch::new();
     for link in &stale {
-        net::move_to_group(&mut batch, link.index, net::ruleset::DOOMED_GROUP);
+        net::move_to_group(&mut batch, link.index, ruleset::DOOMED_GROUP);
     }
     socket.send(batch).map_err(kernel_error)?;
-    net::delete_group(&socket, net::ruleset::DOOMED_GROUP).map_err(kernel_error)
+    net::delete_group(&socket, ruleset::DOOMED_GROUP).map_err(kernel_error)
 }
 
 /// Container and interface of a link, if it is ours and of this network.
