@@ -76,10 +76,11 @@ impl Settings {
             Some(1..) => Level::Info,
             _ => level,
         };
-        let to_stderr = matches!(
-            env.get("KLOG_LOGTOSTDERR")?,
-            Some("true" | "TRUE" | "True" | "1")
-        );
+        // Like klog, log to stderr by default once a verbosity asks for details.
+        let to_stderr = match env.get("KLOG_LOGTOSTDERR")? {
+            Some(value) => matches!(value, "true" | "TRUE" | "True" | "1"),
+            None => verbosity >= Some(4) && file.is_none(),
+        };
         Ok(Self {
             level: level.max(raised),
             file,

@@ -20,6 +20,9 @@ fn times_are_written_as_people_read_them(#[case] seconds: u64, #[case] text: &st
 #[case(json!({ "log_level": "error" }), &[], Level::Error, false)]
 #[case(json!({ "log_level": "error" }), &[("KLOG_V", "2")], Level::Info, false)]
 #[case(json!({}), &[("KLOG_V", "4"), ("KLOG_LOGTOSTDERR", "true")], Level::Debug, true)]
+#[case(json!({}), &[("KLOG_V", "4")], Level::Debug, true)]
+#[case(json!({}), &[("KLOG_V", "4"), ("KLOG_LOGTOSTDERR", "false")], Level::Debug, false)]
+#[case(json!({ "log_file": "/run/log" }), &[("KLOG_V", "4")], Level::Debug, false)]
 #[case(json!({ "log_level": "debug" }), &[("KLOG_V", "0")], Level::Debug, false)]
 #[case(json!({}), &[("KLOG_V", "x"), ("KLOG_LOGTOSTDERR", "false")], Level::Info, false)]
 fn the_environment_raises_the_level(

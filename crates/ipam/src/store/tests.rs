@@ -1,4 +1,4 @@
-mod maps;
+mod bitmaps;
 mod model;
 
 use std::fs::File;
@@ -11,18 +11,18 @@ use tempfile::TempDir;
 use super::*;
 use crate::range::Range;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn store(directory: &TempDir) -> Store {
-    Store::new(
+pub(super) fn store(directory: &TempDir) -> LeaseStore {
+    LeaseStore::new(
         directory.path(),
         &NetworkName::new("net").unwrap(),
-        PATIENCE,
+        LOCK_TIMEOUT,
     )
 }
 
-pub(super) fn owner(container: &str) -> Owner {
-    Owner::new(
+pub(super) fn owner(container: &str) -> LeaseOwner {
+    LeaseOwner::new(
         &ContainerId::new(container).unwrap(),
         &IfName::new("eth0").unwrap(),
     )
@@ -40,7 +40,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn lease(
-    session: &mut Session,
+    session: &mut LockedStore,
     container: &str,
     sets: &[RangeSet],
     requested: &[IpAddr],
@@ -50,8 +50,7 @@ fn lease(
         pod: None,
         sets,
         requested,
-        strategy: Strategy::Sequential,
-        is_live: None,
+        strategy: AllocationStrategy::Sequential,
     };
     Ok(session
         .lease(&request)?
@@ -86,7 +85,7 @@ fn set_time(directory: &TempDir, address: &str, time: SystemTime) {
         .unwrap();
 }
 
-/// As if the store had last been left in another boot.
+/// Makes the store look as if its stamp and records were of another boot.
 fn reboot(directory: &TempDir) {
     let net = directory.path().join("net");
     let lock = File::options()
@@ -99,23 +98,23 @@ fn reboot(directory: &TempDir) {
     stamp.write(&lock).unwrap();
     for entry in fs::read_dir(net.join(".headcni/owners")).unwrap() {
         let path = entry.unwrap().path();
-        let mut record = record::Record::read(&path).unwrap().unwrap();
+        let mut record = record::LeaseRecord::read(&path).unwrap().unwrap();
         record.boot = "another-boot".to_owned();
         record.write(&path).unwrap();
     }
 }
 
 #[test]
-fn a_lease_is_a_file_of_host_local_s_form() {
+fn a_lease_is_a_file_in_host_local_format() {
     let directory = TempDir::new().unwrap();
-    let given = lease(
+    let leased = lease(
         &mut store(&directory).open().unwrap(),
         "a",
         &[set("10.1.0.0/24")],
         &[],
     )
     .unwrap();
-    assert_eq!(given, [ip("10.1.0.2")]);
+    assert_eq!(leased, [ip("10.1.0.2")]);
     let file = directory.path().join("net/10.1.0.2");
     assert_eq!(fs::read_to_string(file).unwrap(), "a\r\neth0");
     assert_eq!(
@@ -125,7 +124,7 @@ fn a_lease_is_a_file_of_host_local_s_form() {
 }
 
 #[test]
-fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
+fn a_released_address_is_reused_last() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/29")];
@@ -160,12 +159,12 @@ fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
 }
 
 #[test]
-fn an_owner_gets_an_address_from_each_set_or_none() {
+fn an_owner_gets_an_address_from_each_set_or_none_at_all() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/126")];
-    let given = lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
-    assert_eq!(given, [ip("10.1.0.2"), ip("fd00::2")]);
+    let leased = lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
+    assert_eq!(leased, [ip("10.1.0.2"), ip("fd00::2")]);
     lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap();
     let error = lease(&mut store.open().unwrap(), "c", &sets, &[]).unwrap_err();
     assert!(
@@ -177,12 +176,12 @@ fn an_owner_gets_an_address_from_each_set_or_none() {
 }
 
 #[test]
-fn requested_addresses_are_given_or_refused_by_name() {
+fn a_requested_address_is_leased_or_refused_with_the_reason() {
     let directory = TempDir::new().unwrap();
     let mut session = store(&directory).open().unwrap();
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-    let given = lease(&mut session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
-    assert_eq!(given, [ip("10.1.0.7"), ip("fd00::9")]);
+    let leased = lease(&mut session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
+    assert_eq!(leased, [ip("10.1.0.7"), ip("fd00::9")]);
     for (address, part) in [
         ("10.1.0.7", "leased to container a interface eth0"),
         ("10.1.0.1", "reserved"),
@@ -201,7 +200,7 @@ fn requested_addresses_are_given_or_refused_by_name() {
 }
 
 #[test]
-fn a_second_lease_for_the_same_owner_is_refused_and_the_first_one_kept() {
+fn a_second_lease_for_the_same_owner_is_refused() {
     let directory = TempDir::new().unwrap();
     let mut session = store(&directory).open().unwrap();
     lease(&mut session, "a", &[set("10.1.0.0/24")], &[]).unwrap();
@@ -214,7 +213,7 @@ fn a_second_lease_for_the_same_owner_is_refused_and_the_first_one_kept() {
 }
 
 #[test]
-fn leases_of_host_local_are_seen_kept_and_released() {
+fn leases_of_host_local_are_adopted_and_released() {
     let directory = TempDir::new().unwrap();
     host_local_lease(&directory, "10.1.0.2", "old\r\neth0");
     host_local_lease(&directory, "10.1.0.3", "older");
@@ -244,7 +243,7 @@ fn leases_of_host_local_are_seen_kept_and_released() {
 }
 
 #[test]
-fn a_release_by_host_local_is_seen() {
+fn a_release_by_host_local_is_detected() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/30")];
@@ -254,7 +253,7 @@ fn a_release_by_host_local_is_seen() {
         lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
         [ip("10.1.0.2")]
     );
-    // A late DEL of the first owner must not free what is another's now.
+    // A late DEL of the first owner must not release the address of the second.
     assert!(
         store
             .open()
@@ -267,24 +266,24 @@ fn a_release_by_host_local_is_seen() {
 }
 
 #[test]
-fn torn_files_are_taken_back_and_foreign_ones_left_alone() {
+fn torn_files_are_reclaimed_and_foreign_files_kept() {
     let directory = TempDir::new().unwrap();
     host_local_lease(&directory, "10.1.0.2", "");
-    host_local_lease(&directory, "10.1.0.3", "what is this? \u{fffd}");
+    host_local_lease(&directory, "10.1.0.3", "not an owner \u{fffd}");
     host_local_lease(&directory, "notes.txt", "mine");
     fs::create_dir(directory.path().join("net/10.1.0.4")).unwrap();
     let store = store(&directory);
-    let given = lease(&mut store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
-    assert_eq!(given, [ip("10.1.0.2")]);
-    let given = lease(&mut store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
-    assert_eq!(given, [ip("10.1.0.5")]);
+    let leased = lease(&mut store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
+    assert_eq!(leased, [ip("10.1.0.2")]);
+    let leased = lease(&mut store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
+    assert_eq!(leased, [ip("10.1.0.5")]);
     for name in ["10.1.0.3", "10.1.0.4", "notes.txt"] {
         assert!(names(&directory).contains(&name.to_owned()), "{name}");
     }
 }
 
 #[test]
-fn an_index_that_disagrees_is_healed() {
+fn a_damaged_index_is_rebuilt() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24")];
@@ -292,7 +291,8 @@ fn an_index_that_disagrees_is_healed() {
         lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
     }
     let index = directory.path().join("net/.headcni");
-    // Without its record, a lease isn't lost; without its map, no address is leased twice.
+    // A lease without its record must not get lost, and without a bitmap no address is leased
+    // twice.
     fs::remove_file(index.join("owners/a@eth0")).unwrap();
     fs::remove_file(index.join("used.10.1.0.0-24")).unwrap();
     record::replace(&index.join("owners/b@eth0"), b"{ torn").unwrap();
@@ -315,7 +315,7 @@ fn an_index_that_disagrees_is_healed() {
 }
 
 #[test]
-fn leases_of_an_earlier_boot_are_void() {
+fn leases_of_an_earlier_boot_are_stale() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
@@ -329,7 +329,7 @@ fn leases_of_an_earlier_boot_are_void() {
 }
 
 #[test]
-fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() {
+fn after_a_reboot_leases_of_host_local_are_stale_only_if_older_than_the_boot() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24")];
@@ -343,9 +343,9 @@ fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() 
     reboot(&directory);
     host_local_lease(&directory, "10.1.0.8", "after\r\neth0");
     let mut session = store.open().unwrap();
-    let living: Vec<Lease> = session.leases().unwrap();
-    assert_eq!(living.len(), 1, "{living:?}");
-    assert_eq!(living[0].owner, owner("after"));
+    let valid: Vec<StoredLease> = session.leases().unwrap();
+    assert_eq!(valid.len(), 1, "{valid:?}");
+    assert_eq!(valid[0].owner, owner("after"));
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn the_same_container_and_address_after_a_reboot_is_a_new_lease() {
 }
 
 #[test]
-fn a_store_without_a_boot_id_is_adopted_as_living() {
+fn a_store_without_a_stamp_is_adopted() {
     let directory = TempDir::new().unwrap();
     host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
     set_time(
@@ -372,7 +372,7 @@ fn a_store_without_a_boot_id_is_adopted_as_living() {
 }
 
 #[test]
-fn garbage_is_what_does_not_live() {
+fn gc_releases_the_leases_of_orphans() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
@@ -380,19 +380,19 @@ fn garbage_is_what_does_not_live() {
         lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
     }
     host_local_lease(&directory, "10.1.0.9", "not an id / at all");
-    let dead = store
+    let orphans = store
         .open()
         .unwrap()
-        .collect(&|o| o.container() == "b")
+        .release_orphans(&|o| o.container() == "b")
         .unwrap();
-    assert_eq!(dead.len(), 3);
-    let living = store.open().unwrap().leases().unwrap();
-    assert_eq!(living.len(), 1);
-    assert_eq!(living[0].addresses, [ip("10.1.0.3"), ip("fd00::3")]);
+    assert_eq!(orphans.len(), 3);
+    let valid = store.open().unwrap().leases().unwrap();
+    assert_eq!(valid.len(), 1);
+    assert_eq!(valid[0].addresses, [ip("10.1.0.3"), ip("fd00::3")]);
 }
 
 #[test]
-fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
+fn a_full_set_is_reported_with_its_usage() {
     let directory = TempDir::new().unwrap();
     let mut session = store(&directory).open().unwrap();
     let sets = [set("10.1.0.0/29")];
@@ -409,23 +409,17 @@ fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
     let huge = set("fd00::/64");
     assert_eq!(session.usage(&huge).unwrap().leased, 0);
 
-    let is_live = |owner: &Owner| owner.container() == "a";
-    let request = LeaseRequest {
-        owner: &owner("f"),
-        pod: None,
-        sets: &sets,
-        requested: &[],
-        strategy: Strategy::Random,
-        is_live: Some(&is_live),
-    };
-    let message = session.lease(&request).unwrap_err().to_string();
+    let message = lease(&mut session, "f", &sets, &[])
+        .unwrap_err()
+        .to_string();
     assert!(
-        message.contains("10.1.0.0/29 is full: 5 of 5 leased, 4 by containers that no longer run")
+        message.contains("10.1.0.0/29 is full: 5 of 5 leased"),
+        "{message}"
     );
 }
 
 #[test]
-fn a_pod_is_remembered_beside_host_local_s_form() {
+fn the_pod_is_recorded_and_survives_a_rebuild() {
     let directory = TempDir::new().unwrap();
     let pod = Pod {
         namespace: "web".to_owned(),
@@ -438,23 +432,22 @@ fn a_pod_is_remembered_beside_host_local_s_form() {
         pod: Some(&pod),
         sets: &[set("10.1.0.0/24")],
         requested: &[],
-        strategy: Strategy::DensePack,
-        is_live: None,
+        strategy: AllocationStrategy::DensePack,
     };
     store(&directory).open().unwrap().lease(&request).unwrap();
-    // Also after the index was made anew.
+    // An empty lock file has no stamp, so the index is rebuilt.
     record::replace(&directory.path().join("net/lock"), b"").unwrap();
     let leases = store(&directory).open().unwrap().leases().unwrap();
     assert_eq!(leases[0].pod.as_ref(), Some(&pod));
 }
 
 #[test]
-fn whoever_waits_too_long_is_told_to_try_again() {
+fn a_lock_timeout_asks_the_runtime_to_try_again_later() {
     let directory = TempDir::new().unwrap();
     let _session = store(&directory).open().unwrap();
     let network = NetworkName::new("net").unwrap();
-    let hurried = Store::new(directory.path(), &network, Duration::from_millis(50));
-    let error = Error::from(hurried.open().unwrap_err());
+    let impatient_store = LeaseStore::new(directory.path(), &network, Duration::from_millis(50));
+    let error = Error::from(impatient_store.open().unwrap_err());
     assert_eq!(error.code, code::TRY_AGAIN_LATER);
     assert!(
         error.msg.contains(directory.path().to_str().unwrap()),
@@ -463,9 +456,9 @@ fn whoever_waits_too_long_is_told_to_try_again() {
 }
 
 #[test]
-fn a_data_directory_that_ends_in_the_network_s_name_is_taken_as_it_is() {
+fn a_data_dir_that_ends_in_the_network_name_is_used_as_it_is() {
     let network = NetworkName::new("headcni").unwrap();
-    let store = |dir: &str| Store::new(Path::new(dir), &network, PATIENCE).dir;
+    let store = |dir: &str| LeaseStore::new(Path::new(dir), &network, LOCK_TIMEOUT).dir;
     assert_eq!(
         store("/var/lib/cni/networks/headcni"),
         Path::new("/var/lib/cni/networks/headcni")

@@ -24,6 +24,6 @@ mod named;
 mod ranges;
 mod reboot;
 mod results;
-mod scene;
+mod store;
 mod takeover;
 mod verbs;

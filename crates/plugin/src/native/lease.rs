@@ -1,8 +1,5 @@
 //! Addresses for a pod: from the store that is linked in, or from an IPAM plugin.
 
-use std::thread;
-use std::time::Duration;
-
 use cni::{
     Attachment, Delegate, DelegateError, Error, Keys, NetResult, PluginType, ValidAttachment, Verb,
     code,
@@ -10,10 +7,6 @@ use cni::{
 use state::boot_id;
 
 use super::Native;
-
-/// How often an IPAM plugin is asked.
-const MAX_TRIES: u32 = 3;
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Who gives addresses.
 pub(crate) enum Source {
@@ -41,35 +34,39 @@ impl Native<'_> {
     /// Leases addresses for an attachment.
     pub(super) fn lease(&self, to: &Attachment) -> Result<NetResult, Error> {
         match self.source()? {
-            Source::Linked => ipam::in_boot(boot_id()).add(&self.call, to),
+            Source::Linked => self.linked(|ipam| ipam.add(to)),
             Source::Executed(kind) => self.lease_from(&kind, to),
         }
     }
 
-    /// Asks a plugin up to three times. What a failed try may have left is given back before the
-    /// next one.
+    /// Runs a verb on the linked-in lease store.
+    fn linked<T>(
+        &self,
+        verb: impl FnOnce(ipam::Verbs<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let debug = |text: std::fmt::Arguments<'_>| self.log.note(|| text.to_string());
+        let verbs = ipam::Verbs::new(&self.call).boot_id(boot_id());
+        verb(verbs.debug(&debug))
+    }
+
+    /// Retries like the linked-in store. A DEL in between releases what the failed attempt leased.
     fn lease_from(&self, kind: &PluginType, to: &Attachment) -> Result<NetResult, Error> {
         let plugin = self.plugin(kind);
-        let mut pause = FIRST_PAUSE;
-        for _ in 1..MAX_TRIES {
-            match self.ask(&plugin, to) {
-                Err(error) if is_passing(&error) => {
-                    self.log
-                        .warn(format!("{}: trying again", error.into_error().msg));
-                }
-                outcome => return outcome.map_err(DelegateError::into_error),
+        let release = |error: DelegateError| {
+            if !is_passing(&error) {
+                return Err(error);
             }
-            self.tell(&plugin, Verb::Del, Some(to))?;
-            thread::sleep(pause);
-            pause *= 4;
-        }
-        self.ask(&plugin, to).map_err(DelegateError::into_error)
+            self.log
+                .warn(format!("{}: retrying", error.into_error().msg));
+            self.execute(&plugin, Verb::Del, Some(to))
+        };
+        ipam::retry(|| self.ask(&plugin, to), release).map_err(DelegateError::into_error)
     }
 
     /// Releases what an attachment has.
     pub(super) fn release(&self, of: &Attachment) -> Result<(), Error> {
         match self.source()? {
-            Source::Linked => ipam::in_boot(boot_id()).del(&self.call, of),
+            Source::Linked => self.linked(|ipam| ipam.del(of)),
             Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Del, Some(of)),
         }
     }
@@ -77,7 +74,7 @@ impl Native<'_> {
     /// Fails unless the attachment has what the result of its ADD says.
     pub(super) fn check_lease(&self, of: &Attachment) -> Result<(), Error> {
         match self.source()? {
-            Source::Linked => ipam::check(&self.call, of),
+            Source::Linked => self.linked(|ipam| ipam.check(of)),
             Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Check, Some(of)),
         }
     }
@@ -85,7 +82,7 @@ impl Native<'_> {
     /// Releases what isn't valid.
     pub(super) fn collect_leases(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         match self.source()? {
-            Source::Linked => ipam::collect_garbage(&self.call, valid),
+            Source::Linked => self.linked(|ipam| ipam.gc(valid)),
             Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Gc, None),
         }
     }
@@ -93,7 +90,7 @@ impl Native<'_> {
     /// Fails if no address could be had.
     pub(super) fn lease_status(&self) -> Result<(), Error> {
         match self.source()? {
-            Source::Linked => ipam::status(&self.call),
+            Source::Linked => self.linked(|ipam| ipam.status()),
             Source::Executed(kind) => self.tell(&self.plugin(&kind), Verb::Status, None),
         }
     }
@@ -122,11 +119,19 @@ impl Native<'_> {
         verb: Verb,
         of: Option<&Attachment>,
     ) -> Result<(), Error> {
-        self.log
-            .step(plugin.kind.as_str(), verb, || {
-                plugin.call(verb, self.call.conf.keys(), of)
-            })
+        self.execute(plugin, verb, of)
             .map_err(DelegateError::into_error)
+    }
+
+    fn execute(
+        &self,
+        plugin: &Delegate<'_>,
+        verb: Verb,
+        of: Option<&Attachment>,
+    ) -> Result<(), DelegateError> {
+        self.log.step(plugin.kind.as_str(), verb, || {
+            plugin.call(verb, self.call.conf.keys(), of)
+        })
     }
 }
 

@@ -4,19 +4,19 @@ use lab::{Call, Outcome, Syscalls};
 
 pub(crate) use lab::Moment;
 
-use crate::scene::{Plugin, Scene};
+use crate::store_node::{Plugin, StoreNode};
 
 /// Runs a call of our plugin, whatever comes of it, and returns every system call that it made.
-pub(crate) fn moments(scene: &Scene, call: &Call) -> Vec<Moment> {
-    let trace = call.trace(&scene.node, Plugin::Ours.path(), Syscalls::All);
+pub(crate) fn moments(store: &StoreNode, call: &Call) -> Vec<Moment> {
+    let trace = call.trace(&store.node, Plugin::Ours.path(), Syscalls::All);
     let moments = trace.unwrap().moments;
     assert!(moments.len() > 30, "too few to be true: {moments:?}");
     moments
 }
 
 /// The moments from the first touch of the store on.
-pub(crate) fn in_store(scene: &Scene, moments: Vec<Moment>) -> Vec<Moment> {
-    let dir = scene.data_dir().to_str().unwrap();
+pub(crate) fn in_store(store: &StoreNode, moments: Vec<Moment>) -> Vec<Moment> {
+    let dir = store.data_dir().to_str().unwrap();
     let is_before = |moment: &Moment| !moment.line.contains(dir) || moment.name == "read";
     let mut moments = moments;
     let first = moments
@@ -58,12 +58,12 @@ pub(crate) fn after_changes(moments: Vec<Moment>) -> Vec<Moment> {
 }
 
 /// Runs a call of our plugin and kills it at a moment, or lets it succeed if that does not come.
-pub(crate) fn kill_at(scene: &Scene, call: &Call, moment: &Moment) {
-    let killed = call.kill_at(&scene.node, Plugin::Ours.path(), moment);
+pub(crate) fn kill_at(store: &StoreNode, call: &Call, moment: &Moment) {
+    let killed = call.kill_at(&store.node, Plugin::Ours.path(), moment);
     killed.unwrap();
 }
 
 /// Runs a call of our plugin in which the system call of this moment fails.
-pub(crate) fn fail_at(scene: &Scene, call: &Call, moment: &Moment, errno: &str) -> Outcome {
-    scene.run(Plugin::Ours, &call.clone().inject(moment.fail(errno)))
+pub(crate) fn fail_at(store: &StoreNode, call: &Call, moment: &Moment, errno: &str) -> Outcome {
+    store.run(Plugin::Ours, &call.clone().inject(moment.fail(errno)))
 }

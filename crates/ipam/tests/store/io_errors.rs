@@ -3,9 +3,9 @@
 use lab::Call;
 use rstest::rstest;
 
-use crate::killing::{Moment, fail_at, in_store, moments};
-use crate::scene::Plugin::Ours;
-use crate::scene::{Scene, call, done};
+use crate::faults::{Moment, fail_at, in_store, moments};
+use crate::store_node::Plugin::Ours;
+use crate::store_node::{StoreNode, call, assert_ok};
 
 /// Whether an error there is one that a disk can give.
 fn is_of_store(moment: &Moment) -> bool {
@@ -34,8 +34,8 @@ fn is_of_store(moment: &Moment) -> bool {
 }
 
 /// The moments in which the store is worked on, with those before in which the boot is asked for.
-fn split(scene: &Scene, call: &Call) -> (Vec<Moment>, Vec<Moment>) {
-    let mut moments = in_store(scene, moments(scene, call));
+fn split(store: &StoreNode, call: &Call) -> (Vec<Moment>, Vec<Moment>) {
+    let mut moments = in_store(store, moments(store, call));
     moments.retain(is_of_store);
     let is_stamp = |moment: &Moment| moment.name == "pread64";
     let later = moments.split_off(moments.iter().position(is_stamp).unwrap());
@@ -44,45 +44,45 @@ fn split(scene: &Scene, call: &Call) -> (Vec<Moment>, Vec<Moment>) {
 
 #[test]
 fn a_boot_that_cannot_be_told_voids_no_lease() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/29", "fd00::/125"]);
-    scene.add(Ours, "x", &conf);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/29", "fd00::/125"]);
+    store.add(Ours, "x", &conf);
     let add = call("ADD", "k", &conf);
-    let (early, _) = split(&scene, &add);
+    let (early, _) = split(&store, &add);
     assert!(early.iter().any(|m| m.line.contains("boot_id")));
-    scene.del(Ours, "k", &conf);
+    store.del(Ours, "k", &conf);
     for moment in &early {
         // Done or refused: either is right, as long as x keeps what it has.
-        fail_at(&scene, &add, moment, "EIO");
-        assert_eq!(scene.leases_of("x").len(), 2, "{moment:?}");
-        scene.del(Ours, "k", &conf);
+        fail_at(&store, &add, moment, "EIO");
+        assert_eq!(store.leases_of("x").len(), 2, "{moment:?}");
+        store.del(Ours, "k", &conf);
     }
 }
 
 #[rstest]
 fn an_add_that_fails_leaves_nothing_leased(#[values("EIO", "ENOSPC", "ESTALE")] errno: &str) {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/29", "fd00::/125"]);
-    scene.add(Ours, "x", &conf);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/29", "fd00::/125"]);
+    store.add(Ours, "x", &conf);
     let add = call("ADD", "k", &conf);
-    let (_, moments) = split(&scene, &add);
-    scene.del(Ours, "k", &conf);
+    let (_, moments) = split(&store, &add);
+    store.del(Ours, "k", &conf);
     let mut failed = 0;
     let mut left = Vec::new();
     for moment in &moments {
-        let outcome = fail_at(&scene, &add, moment, errno);
+        let outcome = fail_at(&store, &add, moment, errno);
         if outcome.status.success() {
-            assert_eq!(scene.leases_of("k").len(), 2, "{moment:?}");
+            assert_eq!(store.leases_of("k").len(), 2, "{moment:?}");
         } else {
             failed += 1;
             // Undone at once, or by whoever comes next.
-            done(&scene.ask(Ours, "STATUS", "", &conf));
-            if !scene.leases_of("k").is_empty() || outcome.err_code() != Some(5) {
+            assert_ok(&store.call(Ours, "STATUS", "", &conf));
+            if !store.leases_of("k").is_empty() || outcome.err_code() != Some(5) {
                 left.push((moment.line.clone(), outcome.stdout));
             }
         }
-        scene.del(Ours, "k", &conf);
-        assert_eq!(scene.leases().len(), 2, "{moment:?}");
+        store.del(Ours, "k", &conf);
+        assert_eq!(store.leases().len(), 2, "{moment:?}");
     }
     // What may pass by itself is tried again, and then it works.
     assert!(errno == "ESTALE" || failed > 10, "only {failed} failed");
@@ -91,21 +91,21 @@ fn an_add_that_fails_leaves_nothing_leased(#[values("EIO", "ENOSPC", "ESTALE")] 
 
 #[rstest]
 fn a_del_that_fails_is_finished_by_the_next_one(#[values("EIO", "ENOSPC", "ESTALE")] errno: &str) {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/29", "fd00::/125"]);
-    scene.add(Ours, "x", &conf);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/29", "fd00::/125"]);
+    store.add(Ours, "x", &conf);
     let del = call("DEL", "k", &conf);
-    scene.add(Ours, "k", &conf);
-    let (_, moments) = split(&scene, &del);
+    store.add(Ours, "k", &conf);
+    let (_, moments) = split(&store, &del);
     let mut lied = Vec::new();
     for moment in &moments {
-        scene.add(Ours, "k", &conf);
-        let outcome = fail_at(&scene, &del, moment, errno);
-        if outcome.status.success() && !scene.leases_of("k").is_empty() {
+        store.add(Ours, "k", &conf);
+        let outcome = fail_at(&store, &del, moment, errno);
+        if outcome.status.success() && !store.leases_of("k").is_empty() {
             lied.push(moment.line.clone());
         }
-        scene.del(Ours, "k", &conf);
-        assert_eq!(scene.leases().len(), 2, "{moment:?}: {outcome:?}");
+        store.del(Ours, "k", &conf);
+        assert_eq!(store.leases().len(), 2, "{moment:?}: {outcome:?}");
     }
     assert!(
         lied.is_empty(),

@@ -3,8 +3,8 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::Plugin::Ours;
-use crate::scene::{Scene, call, merged, refused};
+use crate::store_node::Plugin::Ours;
+use crate::store_node::{StoreNode, call, merged, assert_error};
 
 fn ranges(sets: &Value) -> Value {
     json!({"ranges": sets})
@@ -64,17 +64,17 @@ fn ranges(sets: &Value) -> Value {
 #[case::a_flag_that_is_none(
     json!({"subnet": "10.2.0.0/24", "status_strict": "yes"}), &["ipam.status_strict"])]
 fn a_configuration_that_cannot_be_right(#[case] ipam: Value, #[case] words: &[&str]) {
-    let scene = Scene::new();
-    scene.add(Ours, "first", &scene.subnets(&["10.1.0.0/24"]));
-    let before = scene.files();
-    let message = scene.refused("ADD", "a", &scene.conf(&ipam), 7);
+    let store = StoreNode::new();
+    store.add(Ours, "first", &store.subnets(&["10.1.0.0/24"]));
+    let before = store.files();
+    let message = store.assert_error("ADD", "a", &store.conf(&ipam), 7);
     for word in words {
         assert!(message.contains(word), "{word} is not in: {message}");
     }
-    assert_eq!(scene.files(), before);
+    assert_eq!(store.files(), before);
     // It never made a directory, either, where there was none.
-    let fresh = Scene::new();
-    fresh.refused("ADD", "a", &fresh.conf(&ipam), 7);
+    let fresh = StoreNode::new();
+    fresh.assert_error("ADD", "a", &fresh.conf(&ipam), 7);
     assert!(fresh.files().is_empty());
 }
 
@@ -106,32 +106,32 @@ fn a_request_that_cannot_be_met(
     #[case] code: u64,
     #[case] words: &[&str],
 ) {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24", "fd00::/64"]);
-    scene.add(Ours, "first", &conf);
-    let before = scene.files();
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
+    store.add(Ours, "first", &conf);
+    let before = store.files();
     let add = call("ADD", "a", &merged(&conf, &more)).args(args);
-    let message = refused(&scene.run(Ours, &add), code);
+    let message = assert_error(&store.run(Ours, &add), code);
     for word in words {
         assert!(message.contains(word), "{word} is not in: {message}");
     }
-    assert_eq!(scene.files(), before);
+    assert_eq!(store.files(), before);
 }
 
 #[test]
 fn a_full_set_leases_nothing_of_the_other_ones() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24", "fd00::/126"]);
-    for who in ["a", "b"] {
-        scene.add(Ours, who, &conf);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24", "fd00::/126"]);
+    for container in ["a", "b"] {
+        store.add(Ours, container, &conf);
     }
-    let before = scene.files();
-    let message = scene.refused("ADD", "c", &conf, 110);
+    let before = store.files();
+    let message = store.assert_error("ADD", "c", &conf, 110);
     for word in ["fd00::/126", "2 of 2"] {
         assert!(message.contains(word), "{message}");
     }
-    assert_eq!(scene.leases().len(), 4);
-    assert_eq!(scene.files(), before);
+    assert_eq!(store.leases().len(), 4);
+    assert_eq!(store.files(), before);
 }
 
 #[rstest]
@@ -141,16 +141,16 @@ fn without_an_ipam_section_nothing_works(
     #[case] conf: Value,
     #[values("ADD", "DEL", "CHECK", "STATUS")] verb: &str,
 ) {
-    let scene = Scene::new();
-    let message = scene.refused(verb, "a", &conf, 7);
+    let store = StoreNode::new();
+    let message = store.assert_error(verb, "a", &conf, 7);
     assert!(message.contains("ipam"), "{message}");
 }
 
 #[test]
 fn what_was_leased_can_be_released_when_the_configuration_no_longer_makes_sense() {
-    let scene = Scene::new();
-    scene.add(Ours, "a", &scene.subnets(&["10.1.0.0/24"]));
+    let store = StoreNode::new();
+    store.add(Ours, "a", &store.subnets(&["10.1.0.0/24"]));
     let nonsense = json!({"subnet": "nonsense", "allocation_strategy": "best", "routes": [1]});
-    scene.del(Ours, "a", &scene.conf(&nonsense));
-    assert!(scene.leases().is_empty());
+    store.del(Ours, "a", &store.conf(&nonsense));
+    assert!(store.leases().is_empty());
 }

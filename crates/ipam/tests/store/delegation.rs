@@ -3,7 +3,7 @@
 use lab::{Netns, Node, Pod, tools};
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, merged};
+use crate::store_node::{StoreNode, merged};
 
 fn cni_path() -> String {
     let dirs = [tools::headcni_bin_dir(), tools::cni_plugin_dir()];
@@ -38,12 +38,12 @@ fn addresses_of(pod: &Pod) -> Vec<String> {
 
 #[test]
 fn the_real_bridge_adds_checks_and_deletes_with_it() {
-    let scene = Scene::new();
-    let (a, b) = (scene.node.pod("a").unwrap(), scene.node.pod("b").unwrap());
-    let ipam = &scene.subnets(&["10.1.0.0/24", "fd00::/64"])["ipam"];
+    let store = StoreNode::new();
+    let (a, b) = (store.node.pod("a").unwrap(), store.node.pod("b").unwrap());
+    let ipam = &store.subnets(&["10.1.0.0/24", "fd00::/64"])["ipam"];
     let routes = json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
     install(
-        &scene.node,
+        &store.node,
         &json!({"type": "bridge", "bridge": "br0", "isGateway": true,
             "ipam": merged(ipam, &routes)}),
     );
@@ -59,22 +59,22 @@ fn the_real_bridge_adds_checks_and_deletes_with_it() {
     for pod in [&a, &b] {
         cnitool("del", pod);
     }
-    assert!(scene.leases().is_empty());
+    assert!(store.leases().is_empty());
 }
 
 #[test]
 fn headcni_delegates_to_bridge_and_that_to_it() {
-    let scene = Scene::new();
-    let pod = scene.node.pod("a").unwrap();
+    let store = StoreNode::new();
+    let pod = store.node.pod("a").unwrap();
     let subnet_env = "HEADCNI_NETWORK=10.244.0.0/16\nHEADCNI_SUBNET=10.244.7.0/24\n\
                       HEADCNI_MTU=1380\nHEADCNI_IPMASQ=false\n";
-    scene
+    store
         .node
         .write("/run/headcni/subnet.env", subnet_env)
         .unwrap();
-    let ipam = json!({"type": "headcni-ipam", "dataDir": scene.data_dir()});
+    let ipam = json!({"type": "headcni-ipam", "dataDir": store.data_dir()});
     install(
-        &scene.node,
+        &store.node,
         &json!({"type": "headcni",
             "delegate": {"type": "bridge", "bridge": "cni0", "ipam": ipam}}),
     );
@@ -82,34 +82,34 @@ fn headcni_delegates_to_bridge_and_that_to_it() {
     assert_eq!(addresses_of(&pod), ["10.244.7.2/24"]);
     cnitool("check", &pod);
     pod.ping("10.244.7.1").unwrap();
-    assert_eq!(scene.leases().len(), 1);
+    assert_eq!(store.leases().len(), 1);
     // The sandbox dies before DEL.
     pod.delete().unwrap();
     cnitool("del", &pod);
-    assert!(scene.leases().is_empty());
+    assert!(store.leases().is_empty());
 }
 
 #[test]
 fn a_node_moves_from_host_local_to_it_and_back_under_running_pods() {
-    let scene = Scene::new();
+    let store = StoreNode::new();
     let kind = |name: &str| {
-        let ipam = &scene.subnets(&["10.1.0.0/24"])["ipam"];
+        let ipam = &store.subnets(&["10.1.0.0/24"])["ipam"];
         let ipam = merged(ipam, &json!({"type": name}));
         json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam})
     };
-    let pods = ["a", "b", "c"].map(|name| scene.node.pod(name).unwrap());
+    let pods = ["a", "b", "c"].map(|name| store.node.pod(name).unwrap());
     for (pod, name) in pods
         .iter()
         .zip(["host-local", "headcni-ipam", "host-local"])
     {
-        install(&scene.node, &kind(name));
+        install(&store.node, &kind(name));
         cnitool("add", pod).unwrap();
     }
-    let given: Vec<_> = pods.iter().flat_map(addresses_of).collect();
-    assert_eq!(given, ["10.1.0.2/24", "10.1.0.3/24", "10.1.0.4/24"]);
-    install(&scene.node, &kind("headcni-ipam"));
+    let leased: Vec<_> = pods.iter().flat_map(addresses_of).collect();
+    assert_eq!(leased, ["10.1.0.2/24", "10.1.0.3/24", "10.1.0.4/24"]);
+    install(&store.node, &kind("headcni-ipam"));
     for pod in &pods {
         cnitool("del", pod);
     }
-    assert!(scene.leases().is_empty());
+    assert!(store.leases().is_empty());
 }

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use lab::{Call, Outcome, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::Plugin::{HostLocal, Ours};
-use crate::scene::{NETWORK, Plugin, Scene, addresses, call, merged, refused, succeeded};
+use crate::store_node::Plugin::{HostLocal, Ours};
+use crate::store_node::{NETWORK, Plugin, StoreNode, addresses, call, merged, assert_error, result_of};
 
 /// How long the slowest machine may take to start a thousand processes.
-const PATIENCE: Duration = Duration::from_mins(2);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Does calls at once, and tells how each ended.
-fn at_once(scene: &Scene, calls: &[(Plugin, Call)]) -> Vec<Outcome> {
+fn run_concurrently(store: &StoreNode, calls: &[(Plugin, Call)]) -> Vec<Outcome> {
     thread::scope(|scope| {
         let start = |(plugin, call): &(Plugin, Call)| {
-            let (plugin, call) = (*plugin, call.clone().deadline(PATIENCE));
-            scope.spawn(move || scene.run(plugin, &call))
+            let (plugin, call) = (*plugin, call.clone().deadline(DEADLINE));
+            scope.spawn(move || store.run(plugin, &call))
         };
         let started: Vec<_> = calls.iter().map(start).collect();
         let ended = started.into_iter().map(|thread| thread.join().unwrap());
@@ -30,19 +30,19 @@ fn at_once(scene: &Scene, calls: &[(Plugin, Call)]) -> Vec<Outcome> {
 
 /// The addresses of ADDs that must all have succeeded.
 fn all_addresses(outcomes: &[Outcome]) -> Vec<String> {
-    let given = outcomes.iter().map(|o| addresses(&succeeded(o)));
-    given.flatten().collect()
+    let leased = outcomes.iter().map(|o| addresses(&result_of(o)));
+    leased.flatten().collect()
 }
 
-fn assert_distinct(given: &[String]) {
-    let distinct: BTreeSet<_> = given.iter().collect();
-    assert_eq!(distinct.len(), given.len(), "{given:?}");
+fn assert_distinct(leased: &[String]) {
+    let distinct: BTreeSet<_> = leased.iter().collect();
+    assert_eq!(distinct.len(), leased.len(), "{leased:?}");
 }
 
 #[test]
 fn twenty_of_each_kind_at_once_do_not_get_in_each_others_way() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/26", "fd00::/122"]);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/26", "fd00::/122"]);
     for round in 0..3 {
         let by = |number: usize| {
             if number.is_multiple_of(2) {
@@ -51,76 +51,76 @@ fn twenty_of_each_kind_at_once_do_not_get_in_each_others_way() {
                 HostLocal
             }
         };
-        let who = |number: usize| format!("r{round}-c{number:02}");
+        let container = |number: usize| format!("r{round}-c{number:02}");
         let adds: Vec<_> = (0..40)
-            .map(|n| (by(n), call("ADD", &who(n), &conf)))
+            .map(|n| (by(n), call("ADD", &container(n), &conf)))
             .collect();
-        let given = all_addresses(&at_once(&scene, &adds));
-        assert_eq!(given.len(), 80);
-        assert_distinct(&given);
-        assert_eq!(scene.leases().len(), 80);
+        let leased = all_addresses(&run_concurrently(&store, &adds));
+        assert_eq!(leased.len(), 80);
+        assert_distinct(&leased);
+        assert_eq!(store.leases().len(), 80);
         // Each lets go of what the other kind leased.
         let dels: Vec<_> = (0..40)
-            .map(|n| (by(n + 1), call("DEL", &who(n), &conf)))
+            .map(|n| (by(n + 1), call("DEL", &container(n), &conf)))
             .collect();
-        for outcome in at_once(&scene, &dels) {
+        for outcome in run_concurrently(&store, &dels) {
             outcome.ok().unwrap();
         }
-        assert!(scene.leases().is_empty(), "{:?}", scene.leases());
+        assert!(store.leases().is_empty(), "{:?}", store.leases());
     }
 }
 
 #[test]
 fn two_hundred_at_once_all_get_another_address() {
-    let scene = Scene::new();
+    let store = StoreNode::new();
     // Not one address more than there are processes.
     let range = json!({"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.201"});
-    let conf = scene.conf(&range);
+    let conf = store.conf(&range);
     let adds: Vec<_> = (0..200)
         .map(|n| (Ours, call("ADD", &format!("c{n}"), &conf)))
         .collect();
-    let given = all_addresses(&at_once(&scene, &adds));
-    assert_eq!(given.len(), 200);
-    assert_distinct(&given);
-    scene.refused("ADD", "late", &conf, 110);
+    let leased = all_addresses(&run_concurrently(&store, &adds));
+    assert_eq!(leased.len(), 200);
+    assert_distinct(&leased);
+    store.assert_error("ADD", "late", &conf, 110);
 }
 
 #[test]
 fn adds_and_dels_at_once_leave_exactly_what_was_not_released() {
-    let scene = Scene::new();
-    let conf = scene.conf(&json!({"subnet": "10.1.0.0/25", "allocation_strategy": "random"}));
+    let store = StoreNode::new();
+    let conf = store.conf(&json!({"subnet": "10.1.0.0/25", "allocation_strategy": "random"}));
     for number in 0..50 {
-        scene.add(Ours, &format!("old{number}"), &conf);
+        store.add(Ours, &format!("old{number}"), &conf);
     }
     let mixed: Vec<_> = (0..50)
         .flat_map(|n| [("DEL", format!("old{n}")), ("ADD", format!("new{n}"))])
-        .map(|(verb, who)| (Ours, call(verb, &who, &conf)))
+        .map(|(verb, container)| (Ours, call(verb, &container, &conf)))
         .collect();
-    let outcomes = at_once(&scene, &mixed);
+    let outcomes = run_concurrently(&store, &mixed);
     for outcome in &outcomes {
         outcome.ok().unwrap();
     }
-    assert_eq!(scene.leases().len(), 50);
+    assert_eq!(store.leases().len(), 50);
     for number in 0..50 {
-        assert_eq!(scene.leases_of(&format!("new{number}")).len(), 1);
+        assert_eq!(store.leases_of(&format!("new{number}")).len(), 1);
     }
 }
 
 #[test]
 fn of_many_adds_of_one_owner_at_once_one_wins() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24", "fd00::/64"]);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     let same: Vec<_> = (0..20)
         .map(|_| (Ours, call("ADD", "same", &conf)))
         .collect();
-    let outcomes = at_once(&scene, &same);
+    let outcomes = run_concurrently(&store, &same);
     let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|o| o.status.success());
     assert_eq!(won.len(), 1);
-    let given = addresses(&succeeded(&won[0]));
+    let leased = addresses(&result_of(&won[0]));
     for outcome in &lost {
-        assert!(refused(outcome, 102).contains(&given[0]), "{outcome:?}");
+        assert!(assert_error(outcome, 102).contains(&leased[0]), "{outcome:?}");
     }
-    assert_eq!(scene.leases_of("same"), BTreeSet::from_iter(given));
+    assert_eq!(store.leases_of("same"), BTreeSet::from_iter(leased));
 }
 
 /// Whoever has the lock of host-local's own kind, and how many wait for it.
@@ -130,8 +130,8 @@ struct Holder {
 }
 
 impl Holder {
-    fn of(scene: &Scene) -> Self {
-        let lock = File::open(scene.file("lock")).unwrap();
+    fn of(store: &StoreNode) -> Self {
+        let lock = File::open(store.file("lock")).unwrap();
         lock.lock().unwrap();
         let inode = lock.metadata().unwrap().ino();
         Self { lock, inode }
@@ -145,68 +145,68 @@ impl Holder {
     }
 }
 
-fn hurried(conf: &Value, seconds: f64) -> Value {
+fn with_lock_timeout(conf: &Value, seconds: f64) -> Value {
     let ipam = merged(&conf["ipam"], &json!({"lock_timeout_seconds": seconds}));
     merged(conf, &json!({"ipam": ipam}))
 }
 
 #[test]
 fn whoever_waits_too_long_is_told_to_try_again() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24"]);
-    scene.add(Ours, "first", &conf);
-    let before = scene.files();
-    let holder = Holder::of(&scene);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24"]);
+    store.add(Ours, "first", &conf);
+    let before = store.files();
+    let holder = Holder::of(&store);
     for verb in ["ADD", "DEL", "CHECK"] {
-        let outcome = scene.ask(Ours, verb, "a", &hurried(&conf, 0.2));
-        let message = refused(&outcome, 11);
-        let store = scene.data_dir().join(NETWORK);
-        for word in [store.to_str().unwrap(), "0.2 s"] {
+        let outcome = store.call(Ours, verb, "a", &with_lock_timeout(&conf, 0.2));
+        let message = assert_error(&outcome, 11);
+        let store_dir = store.data_dir().join(NETWORK);
+        for word in [store_dir.to_str().unwrap(), "0.2 s"] {
             assert!(message.contains(word), "{verb}: {message}");
         }
         assert!(outcome.elapsed >= Duration::from_millis(200), "{outcome:?}");
         assert!(outcome.elapsed < Duration::from_secs(15), "{outcome:?}");
     }
-    assert_eq!(scene.files(), before);
+    assert_eq!(store.files(), before);
     drop(holder);
-    scene.add(Ours, "a", &hurried(&conf, 0.2));
+    store.add(Ours, "a", &with_lock_timeout(&conf, 0.2));
 }
 
 #[test]
 fn a_thousand_in_a_queue_are_all_served() {
     const QUEUE: usize = 1000;
-    let scene = Scene::new();
-    let conf = hurried(&scene.subnets(&["10.1.0.0/20"]), 120.0);
-    scene.add(Ours, "first", &conf);
-    let holder = Holder::of(&scene);
+    let store = StoreNode::new();
+    let conf = with_lock_timeout(&store.subnets(&["10.1.0.0/20"]), 120.0);
+    store.add(Ours, "first", &conf);
+    let holder = Holder::of(&store);
     let adds: Vec<_> = (0..QUEUE)
         .map(|n| (Ours, call("ADD", &format!("c{n}"), &conf)))
         .collect();
     let (outcomes, served_in) = thread::scope(|scope| {
-        let crowd = scope.spawn(|| at_once(&scene, &adds));
+        let crowd = scope.spawn(|| run_concurrently(&store, &adds));
         let all_wait = || (holder.waiters() == QUEUE).then_some(());
-        eventually(PATIENCE, "a thousand waiters", all_wait).unwrap();
+        eventually(DEADLINE, "a thousand waiters", all_wait).unwrap();
         let opened = Instant::now();
         drop(holder.lock);
         (crowd.join().unwrap(), opened.elapsed())
     });
-    let given = all_addresses(&outcomes);
-    assert_eq!(given.len(), QUEUE);
-    assert_distinct(&given);
+    let leased = all_addresses(&outcomes);
+    assert_eq!(leased.len(), QUEUE);
+    assert_distinct(&leased);
     eprintln!("the last of {QUEUE} waited for {served_in:?}");
     assert!(served_in < Duration::from_secs(20), "{served_in:?}");
 }
 
 #[test]
 fn whoever_cannot_start_a_thread_to_wait_says_so() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24"]);
-    scene.add(Ours, "first", &conf);
-    let holder = Holder::of(&scene);
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24"]);
+    store.add(Ours, "first", &conf);
+    let holder = Holder::of(&store);
     let strace = ["strace", "-qq", "-o", "/dev/null", "-e"];
     let no_thread = ["inject=clone,clone3:error=EAGAIN"];
-    let add = call("ADD", "a", &hurried(&conf, 0.2)).under(strace.iter().chain(&no_thread));
-    let outcome = scene.run(Ours, &add);
+    let add = call("ADD", "a", &with_lock_timeout(&conf, 0.2)).under(strace.iter().chain(&no_thread));
+    let outcome = store.run(Ours, &add);
     drop(holder);
-    refused(&outcome, 11);
+    assert_error(&outcome, 11);
 }

@@ -36,12 +36,12 @@ impl Plugin {
     }
 }
 
-pub(crate) struct Scene {
+pub(crate) struct StoreNode {
     pub(crate) node: Node,
     dir: TempDir,
 }
 
-impl Scene {
+impl StoreNode {
     pub(crate) fn new() -> Self {
         Self {
             node: Node::new("ipam").unwrap(),
@@ -58,7 +58,7 @@ impl Scene {
         self.node.path(self.dir.path().join(NETWORK)).join(name)
     }
 
-    /// A configuration with these keys of `ipam` in the scene's data directory.
+    /// A configuration with these keys of `ipam` in the store's data directory.
     pub(crate) fn conf(&self, ipam: &Value) -> Value {
         let ours = json!({"type": "headcni-ipam", "dataDir": self.dir.path()});
         json!({
@@ -77,26 +77,26 @@ impl Scene {
     }
 
     /// Calls a plugin for `eth0` of a container, whatever comes of it.
-    pub(crate) fn ask(&self, plugin: Plugin, verb: &str, who: &str, conf: &Value) -> Outcome {
-        self.run(plugin, &call(verb, who, conf))
+    pub(crate) fn call(&self, plugin: Plugin, verb: &str, container: &str, conf: &Value) -> Outcome {
+        self.run(plugin, &call(verb, container, conf))
     }
 
     /// The addresses of an ADD, which must succeed.
     #[track_caller]
-    pub(crate) fn add(&self, plugin: Plugin, who: &str, conf: &Value) -> Vec<String> {
-        addresses(&succeeded(&self.ask(plugin, "ADD", who, conf)))
+    pub(crate) fn add(&self, plugin: Plugin, container: &str, conf: &Value) -> Vec<String> {
+        addresses(&result_of(&self.call(plugin, "ADD", container, conf)))
     }
 
     /// A DEL that must succeed.
     #[track_caller]
-    pub(crate) fn del(&self, plugin: Plugin, who: &str, conf: &Value) {
-        done(&self.ask(plugin, "DEL", who, conf));
+    pub(crate) fn del(&self, plugin: Plugin, container: &str, conf: &Value) {
+        assert_ok(&self.call(plugin, "DEL", container, conf));
     }
 
     /// A call of our plugin that must fail with this code, and its message.
     #[track_caller]
-    pub(crate) fn refused(&self, verb: &str, who: &str, conf: &Value, code: u64) -> String {
-        refused(&self.ask(Plugin::Ours, verb, who, conf), code)
+    pub(crate) fn assert_error(&self, verb: &str, container: &str, conf: &Value, code: u64) -> String {
+        assert_error(&self.call(Plugin::Ours, verb, container, conf), code)
     }
 
     /// Every file with an address for a name, and what stands in it.
@@ -111,8 +111,8 @@ impl Scene {
     }
 
     /// The addresses whose files name `eth0` of this container.
-    pub(crate) fn leases_of(&self, who: &str) -> BTreeSet<String> {
-        let text = format!("{who}\r\neth0");
+    pub(crate) fn leases_of(&self, container: &str) -> BTreeSet<String> {
+        let text = format!("{container}\r\neth0");
         let leases = self.leases().into_iter();
         leases
             .filter(|(_, owner)| *owner == text)
@@ -152,9 +152,9 @@ fn list(dir: &Path, files: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
 }
 
 /// A call for `eth0` of a container.
-pub(crate) fn call(verb: &str, who: &str, conf: &Value) -> Call {
+pub(crate) fn call(verb: &str, container: &str, conf: &Value) -> Call {
     Call::new(verb)
-        .container_id(who)
+        .container_id(container)
         .ifname("eth0")
         .netns("/run/netns/none")
         .path("/nowhere")
@@ -169,20 +169,20 @@ pub(crate) fn merged(object: &Value, more: &Value) -> Value {
 }
 
 #[track_caller]
-pub(crate) fn done(outcome: &Outcome) {
+pub(crate) fn assert_ok(outcome: &Outcome) {
     outcome.ok().unwrap();
 }
 
 /// The result of a call that must succeed.
 #[track_caller]
-pub(crate) fn succeeded(outcome: &Outcome) -> Value {
+pub(crate) fn result_of(outcome: &Outcome) -> Value {
     outcome.ok_json().unwrap()
 }
 
 /// Asserts that the call failed as the specification demands, and returns its words.
 #[track_caller]
-pub(crate) fn refused(outcome: &Outcome, code: u64) -> String {
-    assert!(!outcome.status.success(), "it succeeded: {outcome:?}");
+pub(crate) fn assert_error(outcome: &Outcome, code: u64) -> String {
+    assert!(!outcome.status.success(), "it result_of: {outcome:?}");
     assert_eq!(outcome.err_code(), Some(code), "{outcome:?}");
     assert!(!outcome.err_msg().is_empty(), "{outcome:?}");
     format!("{}: {}", outcome.err_msg(), outcome.err_details())
