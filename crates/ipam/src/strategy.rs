@@ -1,5 +1,6 @@
 //! Allocation strategies: which free address an owner gets. Pure functions.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -28,12 +29,16 @@ impl FromStr for AllocationStrategy {
     type Err = UnknownStrategy;
 
     fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
-        match text {
-            "sequential" => Ok(Self::Sequential),
-            "random" => Ok(Self::Random),
-            "dense-pack" => Ok(Self::DensePack),
-            other => Err(UnknownStrategy(other.to_owned())),
-        }
+        [Self::Sequential, Self::Random, Self::DensePack]
+            .into_iter()
+            .find(|strategy| strategy.name() == text)
+            .ok_or_else(|| UnknownStrategy(text.to_owned()))
+    }
+}
+
+impl fmt::Display for AllocationStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -72,6 +77,14 @@ impl Occupancy<'_> {
 }
 
 impl AllocationStrategy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Random => "random",
+            Self::DensePack => "dense-pack",
+        }
+    }
+
     /// Picks a free address of the set and returns it with the index of its range.
     ///
     /// `used` has one entry per range, `last` is the last reserved address, and `draw(n)` returns a

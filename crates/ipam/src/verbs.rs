@@ -48,7 +48,7 @@ impl<'a> Verbs<'a> {
         let owner = LeaseOwner::new(&to.container, &to.ifname);
         let pod = Pod::from_args(&to.args);
         for set in &conf.sets {
-            (self.debug)(format_args!("range set {set}, {:?}", conf.strategy));
+            (self.debug)(format_args!("range set {set}, strategy {}", conf.strategy));
         }
         let leased = self.with_retry(|| {
             store.open()?.lease(&LeaseRequest {
@@ -60,7 +60,7 @@ impl<'a> Verbs<'a> {
             })
         })?;
         for (address, range) in &leased {
-            (self.debug)(format_args!("leased {address} of {range} to {owner}"));
+            (self.debug)(format_args!("leased {address} from {range} to {owner}"));
         }
         let ips = leased.iter().map(|(address, range)| IpConfig {
             interface: None,

@@ -82,6 +82,22 @@ fn addresses_can_be_requested_in_three_ways() {
 #[case(json!({ "cniVersion": "0.2.0",
                "ipam": { "ranges": [[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "10.2.0.0/24" }]] } }),
        &["0.2.0"])]
+#[case(json!({ "ipam": { "ranges": [[{ "subnet": "10.2.0.0/24" }, { "subnet": "10.2.0.128/25" }]] } }),
+       &["10.2.0.0/24", "10.2.0.128/25"])]
+#[case(json!({ "ipam": { "ranges": [[{ "subnet": "10.2.0.0/24" }, { "subnet": "fd00::/64" }]] } }),
+       &["fd00::"])]
+#[case(json!({ "ipam": { "ranges": "10.2.0.0/24" } }), &["ipam.ranges"])]
+#[case(json!({ "ipam": { "subnet": 10 } }), &["ipam.subnet"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/32" } }), &["10.1.0.0/32", "/30"])]
+#[case(json!({ "ipam": { "subnet": "fd00::/127" } }), &["fd00::/127", "/126"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "gateway": "fd00::1" } }), &["fd00::1", "10.1.0.0/24"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "rangeStart": "10.3.0.9" } }), &["10.3.0.9", "10.1.0.0/24"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "rangeEnd": "10.3.0.9" } }), &["10.3.0.9", "10.1.0.0/24"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.1", "rangeEnd": "10.1.0.1" } }),
+       &["10.1.0.1"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "routes": [{ "gw": "10.1.0.1" }] } }),
+       &["ipam.routes", "dst"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "status_strict": "yes" } }), &["ipam.status_strict"])]
 fn an_invalid_value_is_refused_with_its_key_and_value(#[case] conf: Value, #[case] parts: &[&str]) {
     let error = parse(&conf, "").unwrap_err();
     assert_eq!(error.code, cni::code::INVALID_CONFIG, "{error}");

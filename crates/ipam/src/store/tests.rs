@@ -3,7 +3,6 @@ mod model;
 
 use std::fs::File;
 use std::io::Write;
-use std::time::SystemTime;
 
 use cni::{ContainerId, IfName};
 use tempfile::TempDir;
@@ -73,16 +72,6 @@ fn host_local_lease(directory: &TempDir, address: &str, text: &str) {
     fs::create_dir_all(directory.path().join("net")).unwrap();
     let mut file = File::create_new(directory.path().join("net").join(address)).unwrap();
     file.write_all(text.as_bytes()).unwrap();
-}
-
-fn set_time(directory: &TempDir, address: &str, time: SystemTime) {
-    let path = directory.path().join("net").join(address);
-    File::options()
-        .write(true)
-        .open(path)
-        .unwrap()
-        .set_modified(time)
-        .unwrap();
 }
 
 /// Makes the store look as if its stamp and records were of another boot.
@@ -213,36 +202,6 @@ fn a_second_lease_for_the_same_owner_is_refused() {
 }
 
 #[test]
-fn leases_of_host_local_are_adopted_and_released() {
-    let directory = TempDir::new().unwrap();
-    host_local_lease(&directory, "10.1.0.2", "old\r\neth0");
-    host_local_lease(&directory, "10.1.0.3", "older");
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24")];
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap(),
-        [ip("10.1.0.4")]
-    );
-    host_local_lease(&directory, "10.1.0.5", "newer\r\neth0");
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
-        [ip("10.1.0.6")]
-    );
-    for container in ["old", "older", "newer"] {
-        assert_eq!(
-            store
-                .open()
-                .unwrap()
-                .release(&owner(container))
-                .unwrap()
-                .len(),
-            1
-        );
-    }
-    assert_eq!(store.open().unwrap().leases().unwrap().len(), 2);
-}
-
-#[test]
 fn a_release_by_host_local_is_detected() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
@@ -266,89 +225,6 @@ fn a_release_by_host_local_is_detected() {
 }
 
 #[test]
-fn torn_files_are_reclaimed_and_foreign_files_kept() {
-    let directory = TempDir::new().unwrap();
-    host_local_lease(&directory, "10.1.0.2", "");
-    host_local_lease(&directory, "10.1.0.3", "not an owner \u{fffd}");
-    host_local_lease(&directory, "notes.txt", "mine");
-    fs::create_dir(directory.path().join("net/10.1.0.4")).unwrap();
-    let store = store(&directory);
-    let leased = lease(&mut store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
-    assert_eq!(leased, [ip("10.1.0.2")]);
-    let leased = lease(&mut store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
-    assert_eq!(leased, [ip("10.1.0.5")]);
-    for name in ["10.1.0.3", "10.1.0.4", "notes.txt"] {
-        assert!(names(&directory).contains(&name.to_owned()), "{name}");
-    }
-}
-
-#[test]
-fn a_damaged_index_is_rebuilt() {
-    let directory = TempDir::new().unwrap();
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24")];
-    for container in ["a", "b"] {
-        lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
-    }
-    let index = directory.path().join("net/.headcni");
-    // A lease without its record must not get lost, and without a bitmap no address is leased
-    // twice.
-    fs::remove_file(index.join("owners/a@eth0")).unwrap();
-    fs::remove_file(index.join("used.10.1.0.0-24")).unwrap();
-    record::replace(&index.join("owners/b@eth0"), b"{ torn").unwrap();
-    record::replace(&directory.path().join("net/lock"), b"").unwrap();
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "c", &sets, &[]).unwrap(),
-        [ip("10.1.0.4")]
-    );
-    for container in ["a", "b", "c"] {
-        assert_eq!(
-            store
-                .open()
-                .unwrap()
-                .release(&owner(container))
-                .unwrap()
-                .len(),
-            1
-        );
-    }
-}
-
-#[test]
-fn leases_of_an_earlier_boot_are_stale() {
-    let directory = TempDir::new().unwrap();
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-    lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
-    reboot(&directory);
-    assert!(store.open().unwrap().leases().unwrap().is_empty());
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
-        [ip("10.1.0.3"), ip("fd00::3")]
-    );
-}
-
-#[test]
-fn after_a_reboot_leases_of_host_local_are_stale_only_if_older_than_the_boot() {
-    let directory = TempDir::new().unwrap();
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24")];
-    lease(&mut store.open().unwrap(), "ours", &sets, &[]).unwrap();
-    host_local_lease(&directory, "10.1.0.7", "before\r\neth0");
-    set_time(
-        &directory,
-        "10.1.0.7",
-        SystemTime::UNIX_EPOCH + Duration::from_hours(24),
-    );
-    reboot(&directory);
-    host_local_lease(&directory, "10.1.0.8", "after\r\neth0");
-    let mut session = store.open().unwrap();
-    let valid: Vec<StoredLease> = session.leases().unwrap();
-    assert_eq!(valid.len(), 1, "{valid:?}");
-    assert_eq!(valid[0].owner, owner("after"));
-}
-
-#[test]
 fn the_same_container_and_address_after_a_reboot_is_a_new_lease() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
@@ -357,18 +233,6 @@ fn the_same_container_and_address_after_a_reboot_is_a_new_lease() {
     fs::remove_file(directory.path().join("net/10.1.0.2")).unwrap();
     host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
     assert_eq!(store.open().unwrap().leases().unwrap().len(), 1);
-}
-
-#[test]
-fn a_store_without_a_stamp_is_adopted() {
-    let directory = TempDir::new().unwrap();
-    host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
-    set_time(
-        &directory,
-        "10.1.0.2",
-        SystemTime::UNIX_EPOCH + Duration::from_hours(24),
-    );
-    assert_eq!(store(&directory).open().unwrap().leases().unwrap().len(), 1);
 }
 
 #[test]
@@ -416,29 +280,6 @@ fn a_full_set_is_reported_with_its_usage() {
         message.contains("10.1.0.0/29 is full: 5 of 5 leased"),
         "{message}"
     );
-}
-
-#[test]
-fn the_pod_is_recorded_and_survives_a_rebuild() {
-    let directory = TempDir::new().unwrap();
-    let pod = Pod {
-        namespace: "web".to_owned(),
-        name: "web-0".to_owned(),
-        uid: Some("1-2".to_owned()),
-        sandbox: None,
-    };
-    let request = LeaseRequest {
-        owner: &owner("a"),
-        pod: Some(&pod),
-        sets: &[set("10.1.0.0/24")],
-        requested: &[],
-        strategy: AllocationStrategy::DensePack,
-    };
-    store(&directory).open().unwrap().lease(&request).unwrap();
-    // An empty lock file has no stamp, so the index is rebuilt.
-    record::replace(&directory.path().join("net/lock"), b"").unwrap();
-    let leases = store(&directory).open().unwrap().leases().unwrap();
-    assert_eq!(leases[0].pod.as_ref(), Some(&pod));
 }
 
 #[test]

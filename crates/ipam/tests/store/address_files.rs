@@ -1,5 +1,5 @@
-//! How files get their names: by a rename that replaces nothing, of what a release has left. File
-//! systems that know no such rename have NFS for an example; strace plays one.
+//! Address files are linked by `RENAME_NOREPLACE`, or by link and unlink where the file system
+//! lacks it (NFS, for example; strace simulates one).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,27 +10,27 @@ use lab::{Call, Netns};
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::faults::{Moment, fail_at, in_store, moments};
+use crate::faults::{Syscall, fail_at, in_store, syscalls};
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{StoreNode, call, assert_ok, overwrite};
+use crate::store_node::{StoreNode, assert_ok, call, overwrite};
 
-/// A store in which `x` has a lease, and all that an ADD does in it.
-fn stage() -> (StoreNode, Value, Vec<Moment>) {
+/// A store with a lease of `x`, and the system calls of an ADD in it.
+fn store_and_syscalls() -> (StoreNode, Value, Vec<Syscall>) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "x", &conf);
-    let moments = in_store(&store, moments(&store, &call("ADD", "a", &conf)));
+    let syscalls = in_store(&store, syscalls(&store, &call("ADD", "a", &conf)));
     store.del(Ours, "a", &conf);
-    (store, conf, moments)
+    (store, conf, syscalls)
 }
 
-/// The moment in which a file is given its name.
-fn naming(moments: &[Moment]) -> Moment {
-    let is_naming = |moment: &&Moment| moment.line.contains("RENAME_NOREPLACE");
-    moments.iter().find(is_naming).unwrap().clone()
+/// The system call that links a file to its address.
+fn linking(syscalls: &[Syscall]) -> Syscall {
+    let is_linking = |syscall: &&Syscall| syscall.line.contains("RENAME_NOREPLACE");
+    syscalls.iter().find(is_linking).unwrap().clone()
 }
 
-fn spare(store: &StoreNode) -> PathBuf {
+fn reusable(store: &StoreNode) -> PathBuf {
     store.file(".headcni/new.0")
 }
 
@@ -40,47 +40,50 @@ fn file_of(store: &StoreNode, container: &str) -> PathBuf {
 }
 
 #[rstest]
-fn leases_are_made_where_every_rename_replaces(
-    #[values("EINVAL", "ENOSYS", "EOPNOTSUPP")] errno: &str,
-) {
-    let (store, conf, moments) = stage();
+fn an_add_works_without_rename_noreplace(#[values("EINVAL", "ENOSYS", "EOPNOTSUPP")] errno: &str) {
+    let (store, conf, syscalls) = store_and_syscalls();
     let add = call("ADD", "a", &conf);
-    assert_ok(&fail_at(&store, &add, &naming(&moments), errno));
+    assert_ok(&fail_at(&store, &add, &linking(&syscalls), errno));
     assert_eq!(store.leases_of("a").len(), 1);
     assert_eq!(file_of(&store, "a").metadata().unwrap().nlink(), 1);
-    assert!(!spare(&store).exists());
+    assert!(!reusable(&store).exists());
 }
 
 #[test]
-fn an_add_killed_at_any_system_call_is_undone_or_done() {
-    let (store, conf, usual) = stage();
-    let unsupported = naming(&usual).fail("EINVAL");
+fn an_add_by_link_and_unlink_is_atomic_under_kill() {
+    let (store, conf, usual) = store_and_syscalls();
+    let unsupported = linking(&usual).fail("EINVAL");
     let add = call("ADD", "a", &conf).inject(unsupported);
-    let moments = in_store(&store, moments(&store, &add));
-    assert!(moments.iter().any(|moment| moment.name.starts_with("link")));
+    let syscalls = in_store(&store, syscalls(&store, &add));
+    assert!(
+        syscalls
+            .iter()
+            .any(|syscall| syscall.name.starts_with("link"))
+    );
     store.del(Ours, "a", &conf);
-    // One thing at a time can happen to one kind of system call.
-    let is_other = |moment: &&Moment| !moment.name.starts_with("rename");
-    for moment in moments.iter().filter(is_other) {
-        store.run(Ours, &add.clone().inject(moment.kill()));
+    // strace injects one fault per kind of system call.
+    let is_other = |syscall: &&Syscall| !syscall.name.starts_with("rename");
+    for syscall in syscalls.iter().filter(is_other) {
+        store.run(Ours, &add.clone().inject(syscall.kill()));
         let leased = store.add(Ours, "n", &conf);
         assert_eq!(store.leases_of("n"), BTreeSet::from_iter(leased));
-        assert_eq!(store.leases_of("x").len(), 1, "{moment:?}");
+        assert_eq!(store.leases_of("x").len(), 1, "{syscall:?}");
         for container in ["a", "n"] {
             store.del(Ours, container, &conf);
         }
-        assert_eq!(store.leases().len(), 1, "{moment:?}");
+        assert_eq!(store.leases().len(), 1, "{syscall:?}");
     }
 }
 
 #[test]
-fn a_file_that_keeps_its_first_name_is_no_lease() {
-    let (store, conf, usual) = stage();
-    let unsupported = naming(&usual).fail("EINVAL");
-    let add = |container: &str| -> Call { call("ADD", container, &conf).inject(unsupported.clone()) };
-    let all = moments(&store, &add("a"));
+fn an_add_whose_unlink_fails_leases_nothing() {
+    let (store, conf, usual) = store_and_syscalls();
+    let unsupported = linking(&usual).fail("EINVAL");
+    let add =
+        |container: &str| -> Call { call("ADD", container, &conf).inject(unsupported.clone()) };
+    let all = syscalls(&store, &add("a"));
     store.del(Ours, "a", &conf);
-    let is_removal = |m: &&Moment| m.name.starts_with("unlink") && m.line.contains("new.0");
+    let is_removal = |m: &&Syscall| m.name.starts_with("unlink") && m.line.contains("new.0");
     let stuck = all.iter().rfind(is_removal).unwrap().fail("EIO");
     let refused = store.run(Ours, &add("a").inject(stuck));
     assert!(!refused.status.success(), "{refused:?}");
@@ -91,7 +94,7 @@ fn a_file_that_keeps_its_first_name_is_no_lease() {
 }
 
 #[test]
-fn a_lease_takes_the_file_that_a_release_has_left() {
+fn a_lease_reuses_the_file_of_a_release() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29", "fd00::/125"]);
     let inodes = |container: &str| -> BTreeSet<u64> {
@@ -105,8 +108,8 @@ fn a_lease_takes_the_file_that_a_release_has_left() {
     store.add(Ours, "b", &conf);
     assert_eq!(inodes("b"), of_first);
     let file = fs::read_to_string(file_of(&store, "b")).unwrap();
-    assert_eq!(file, "b\r\neth0", "nothing of the first one is left in it");
-    // One that is left is enough: the second release leaves none beside it.
+    assert_eq!(file, "b\r\neth0", "the old content is gone");
+    // Only one file is kept for reuse.
     store.add(Ours, "c", &conf);
     for container in ["b", "c"] {
         store.del(Ours, container, &conf);
@@ -117,23 +120,23 @@ fn a_lease_takes_the_file_that_a_release_has_left() {
 }
 
 #[rstest]
-fn something_else_in_place_of_what_was_left_is_replaced(
+fn a_foreign_file_in_place_of_the_reused_one_is_replaced(
     #[values("a link", "a pipe", "an empty file", "a long file")] what: &str,
 ) {
-    let (store, conf, _) = stage();
-    let (spare, elsewhere) = (spare(&store), store.data_dir().join("elsewhere"));
+    let (store, conf, _) = store_and_syscalls();
+    let (reusable, elsewhere) = (reusable(&store), store.data_dir().join("elsewhere"));
     overwrite(&elsewhere, b"important");
-    fs::remove_file(&spare).unwrap();
+    fs::remove_file(&reusable).unwrap();
     match what {
-        "a link" => symlink(&elsewhere, &spare).unwrap(),
+        "a link" => symlink(&elsewhere, &reusable).unwrap(),
         "a pipe" => drop(
             store
                 .node
-                .run(["mkfifo".as_ref(), spare.as_os_str()])
+                .run(["mkfifo".as_ref(), reusable.as_os_str()])
                 .unwrap(),
         ),
-        "an empty file" => overwrite(&spare, b""),
-        _ => overwrite(&spare, &[b'x'; 10_000]),
+        "an empty file" => overwrite(&reusable, b""),
+        _ => overwrite(&reusable, &[b'x'; 10_000]),
     }
     store.add(Ours, "a", &conf);
     let file = file_of(&store, "a");

@@ -1,4 +1,4 @@
-//! Many at once: all are served, none gets what another one has, and nobody waits for ever.
+//! Concurrent calls: each gets its own address, and none waits beyond its timeout.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,12 +10,13 @@ use lab::{Call, Outcome, eventually};
 use serde_json::{Value, json};
 
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{NETWORK, Plugin, StoreNode, addresses, call, merged, assert_error, result_of};
+use crate::store_node::{
+    NETWORK, Plugin, StoreNode, addresses, assert_error, call, merged, result_of,
+};
 
-/// How long the slowest machine may take to start a thousand processes.
+/// Enough for a slow machine to start a thousand processes.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Does calls at once, and tells how each ended.
 fn run_concurrently(store: &StoreNode, calls: &[(Plugin, Call)]) -> Vec<Outcome> {
     thread::scope(|scope| {
         let start = |(plugin, call): &(Plugin, Call)| {
@@ -28,7 +29,7 @@ fn run_concurrently(store: &StoreNode, calls: &[(Plugin, Call)]) -> Vec<Outcome>
     })
 }
 
-/// The addresses of ADDs that must all have succeeded.
+/// The addresses of ADDs, which must all succeed.
 fn all_addresses(outcomes: &[Outcome]) -> Vec<String> {
     let leased = outcomes.iter().map(|o| addresses(&result_of(o)));
     leased.flatten().collect()
@@ -40,7 +41,7 @@ fn assert_distinct(leased: &[String]) {
 }
 
 #[test]
-fn twenty_of_each_kind_at_once_do_not_get_in_each_others_way() {
+fn twenty_calls_of_each_plugin_run_concurrently() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/26", "fd00::/122"]);
     for round in 0..3 {
@@ -59,7 +60,7 @@ fn twenty_of_each_kind_at_once_do_not_get_in_each_others_way() {
         assert_eq!(leased.len(), 80);
         assert_distinct(&leased);
         assert_eq!(store.leases().len(), 80);
-        // Each lets go of what the other kind leased.
+        // Each plugin releases what the other one leased.
         let dels: Vec<_> = (0..40)
             .map(|n| (by(n + 1), call("DEL", &container(n), &conf)))
             .collect();
@@ -71,22 +72,7 @@ fn twenty_of_each_kind_at_once_do_not_get_in_each_others_way() {
 }
 
 #[test]
-fn two_hundred_at_once_all_get_another_address() {
-    let store = StoreNode::new();
-    // Not one address more than there are processes.
-    let range = json!({"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.201"});
-    let conf = store.conf(&range);
-    let adds: Vec<_> = (0..200)
-        .map(|n| (Ours, call("ADD", &format!("c{n}"), &conf)))
-        .collect();
-    let leased = all_addresses(&run_concurrently(&store, &adds));
-    assert_eq!(leased.len(), 200);
-    assert_distinct(&leased);
-    store.assert_error("ADD", "late", &conf, 110);
-}
-
-#[test]
-fn adds_and_dels_at_once_leave_exactly_what_was_not_released() {
+fn concurrent_adds_and_dels_leave_exactly_the_new_leases() {
     let store = StoreNode::new();
     let conf = store.conf(&json!({"subnet": "10.1.0.0/25", "allocation_strategy": "random"}));
     for number in 0..50 {
@@ -107,7 +93,7 @@ fn adds_and_dels_at_once_leave_exactly_what_was_not_released() {
 }
 
 #[test]
-fn of_many_adds_of_one_owner_at_once_one_wins() {
+fn of_concurrent_adds_for_one_owner_one_succeeds() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     let same: Vec<_> = (0..20)
@@ -118,18 +104,21 @@ fn of_many_adds_of_one_owner_at_once_one_wins() {
     assert_eq!(won.len(), 1);
     let leased = addresses(&result_of(&won[0]));
     for outcome in &lost {
-        assert!(assert_error(outcome, 102).contains(&leased[0]), "{outcome:?}");
+        assert!(
+            assert_error(outcome, 102).contains(&leased[0]),
+            "{outcome:?}"
+        );
     }
     assert_eq!(store.leases_of("same"), BTreeSet::from_iter(leased));
 }
 
-/// Whoever has the lock of host-local's own kind, and how many wait for it.
-struct Holder {
+/// Holds the store's lock and counts the processes that wait for it.
+struct LockHolder {
     lock: File,
     inode: u64,
 }
 
-impl Holder {
+impl LockHolder {
     fn of(store: &StoreNode) -> Self {
         let lock = File::open(store.file("lock")).unwrap();
         lock.lock().unwrap();
@@ -151,12 +140,12 @@ fn with_lock_timeout(conf: &Value, seconds: f64) -> Value {
 }
 
 #[test]
-fn whoever_waits_too_long_is_told_to_try_again() {
+fn a_lock_timeout_fails_with_try_again_later() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     store.add(Ours, "first", &conf);
     let before = store.files();
-    let holder = Holder::of(&store);
+    let holder = LockHolder::of(&store);
     for verb in ["ADD", "DEL", "CHECK"] {
         let outcome = store.call(Ours, verb, "a", &with_lock_timeout(&conf, 0.2));
         let message = assert_error(&outcome, 11);
@@ -173,12 +162,12 @@ fn whoever_waits_too_long_is_told_to_try_again() {
 }
 
 #[test]
-fn a_thousand_in_a_queue_are_all_served() {
+fn a_thousand_waiting_adds_all_succeed() {
     const QUEUE: usize = 1000;
     let store = StoreNode::new();
     let conf = with_lock_timeout(&store.subnets(&["10.1.0.0/20"]), 120.0);
     store.add(Ours, "first", &conf);
-    let holder = Holder::of(&store);
+    let holder = LockHolder::of(&store);
     let adds: Vec<_> = (0..QUEUE)
         .map(|n| (Ours, call("ADD", &format!("c{n}"), &conf)))
         .collect();
@@ -198,14 +187,15 @@ fn a_thousand_in_a_queue_are_all_served() {
 }
 
 #[test]
-fn whoever_cannot_start_a_thread_to_wait_says_so() {
+fn a_failed_thread_start_fails_with_try_again_later() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     store.add(Ours, "first", &conf);
-    let holder = Holder::of(&store);
+    let holder = LockHolder::of(&store);
     let strace = ["strace", "-qq", "-o", "/dev/null", "-e"];
     let no_thread = ["inject=clone,clone3:error=EAGAIN"];
-    let add = call("ADD", "a", &with_lock_timeout(&conf, 0.2)).under(strace.iter().chain(&no_thread));
+    let add =
+        call("ADD", "a", &with_lock_timeout(&conf, 0.2)).under(strace.iter().chain(&no_thread));
     let outcome = store.run(Ours, &add);
     drop(holder);
     assert_error(&outcome, 11);

@@ -1,7 +1,6 @@
-//! kill -9 at every system call of ADD and of DEL.
+//! kill -9 at system calls of ADD, DEL and GC.
 //!
-//! However it ends: an owner has both of its addresses or none, nobody has another one's, and in
-//! the end the whole range can be leased again.
+//! An owner has both of its addresses or none, no address has two owners, and none leaks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,22 +8,22 @@ use std::fs;
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::faults::{Moment, after_changes, in_store, kill_at, moments};
+use crate::faults::{Syscall, after_changes, in_store, kill_at, syscalls};
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{Plugin, StoreNode, call, assert_ok};
+use crate::store_node::{Plugin, StoreNode, assert_ok, call};
 
-/// Five addresses of one family, six of the other one.
+/// Five IPv4 addresses, six IPv6 addresses.
 const SUBNETS: &[&str] = &["10.1.0.0/29", "fd00::/125"];
 const CAPACITY: usize = 5;
 
-/// A store in which `x` has a lease that nobody may touch.
-struct Stage {
+/// A store in which `x` has a lease that must survive.
+struct CrashedStore {
     store: StoreNode,
     conf: Value,
     of_x: BTreeSet<String>,
 }
 
-impl Stage {
+impl CrashedStore {
     fn new() -> Self {
         let store = StoreNode::new();
         let conf = store.subnets(SUBNETS);
@@ -32,37 +31,38 @@ impl Stage {
         Self { store, conf, of_x }
     }
 
-    /// Brings the store into the state that a call shall find.
-    fn prepare(&self, state: State) {
-        match state {
-            State::Settled => assert_ok(&self.store.call(Ours, "STATUS", "", &self.conf)),
-            // The index is out of date, and the next one makes it anew.
-            State::Touched => {
-                // As host-local does when it leases and releases.
+    fn prepare(&self, stamp: Stamp) {
+        match stamp {
+            Stamp::Valid => assert_ok(&self.store.call(Ours, "STATUS", "", &self.conf)),
+            Stamp::Outdated => {
+                // A lease and a release by host-local invalidate the stamp.
                 self.store.write("10.1.0.7", "y\r\neth0");
                 fs::remove_file(self.store.file("10.1.0.7")).unwrap();
             }
         }
     }
 
-    /// What must hold after somebody has opened the store.
+    /// Invariants once a call has opened the store again.
     #[track_caller]
-    fn assert_sound(&self, moment: &Moment) {
-        assert_eq!(self.store.leases_of("x"), self.of_x, "{moment:?}");
+    fn assert_invariants(&self, syscall: &Syscall) {
+        assert_eq!(self.store.leases_of("x"), self.of_x, "{syscall:?}");
         for container in ["k", "n"] {
             let count = self.store.leases_of(container).len();
-            assert!(count == 0 || count == 2, "{container} has {count}: {moment:?}");
+            assert!(
+                count == 0 || count == 2,
+                "{container} has {count}: {syscall:?}"
+            );
         }
         let known = ["x", "k", "n"].map(|container| format!("{container}\r\neth0"));
         for (address, owner) in self.store.leases() {
-            assert!(known.contains(&owner), "{address}: {owner:?}, {moment:?}");
+            assert!(known.contains(&owner), "{address}: {owner:?}, {syscall:?}");
         }
     }
 
-    /// All that there is can be leased, and is given once.
+    /// The committed range can be leased.
     #[track_caller]
-    fn assert_nothing_leaked(&self) {
-        assert_eq!(self.store.leases().len(), 2, "only x has something");
+    fn assert_no_leak(&self) {
+        assert_eq!(self.store.leases().len(), 2, "only x has a lease");
         let mut leased = self.of_x.clone();
         for number in 1..CAPACITY {
             leased.extend(self.store.add(Ours, &format!("c{number}"), &self.conf));
@@ -73,122 +73,125 @@ impl Stage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
-    Settled,
-    Touched,
+enum Stamp {
+    Valid,
+    Outdated,
 }
 
-/// Leases for `n`, which must get something that is nobody's.
+/// Leases for `n`, which must get free addresses.
 #[track_caller]
-fn add_next(stage: &Stage, next: Plugin, moment: &Moment) {
-    let taken = stage.store.leases();
-    let outcome = stage.store.call(next, "ADD", "n", &stage.conf);
-    assert!(outcome.status.success(), "{moment:?}: {outcome:?}");
-    let of_n = stage.store.leases_of("n");
-    assert_eq!(of_n.len(), 2, "{moment:?}");
+fn add_next(fixture: &CrashedStore, next: Plugin, syscall: &Syscall) {
+    let taken = fixture.store.leases();
+    let outcome = fixture.store.call(next, "ADD", "n", &fixture.conf);
+    assert!(outcome.status.success(), "{syscall:?}: {outcome:?}");
+    let of_n = fixture.store.leases_of("n");
+    assert_eq!(of_n.len(), 2, "{syscall:?}");
     let is_taken = |address: &String| {
         let holder = taken.get(&address.parse().unwrap());
-        // What a killed ADD had begun is nobody's.
+        // The incomplete lease of a killed ADD may be rolled back.
         holder.is_some_and(|holder| !holder.starts_with('k'))
     };
-    assert!(!of_n.iter().any(is_taken), "{moment:?}");
+    assert!(!of_n.iter().any(is_taken), "{syscall:?}");
 }
 
 #[rstest]
-#[case::settled(State::Settled, Ours)]
-#[case::touched(State::Touched, Ours)]
-#[case::then_host_local(State::Settled, HostLocal)]
-fn an_add_killed_at_any_system_call(#[case] state: State, #[case] next: Plugin) {
-    let stage = Stage::new();
-    let (store, conf) = (&stage.store, &stage.conf);
+#[case::valid_stamp(Stamp::Valid, Ours)]
+#[case::outdated_stamp(Stamp::Outdated, Ours)]
+#[case::then_host_local(Stamp::Valid, HostLocal)]
+fn an_add_killed_at_a_system_call_is_atomic(#[case] stamp: Stamp, #[case] next: Plugin) {
+    let fixture = CrashedStore::new();
+    let (store, conf) = (&fixture.store, &fixture.conf);
     let add = call("ADD", "k", conf);
-    stage.prepare(state);
-    let mut moments = moments(store, &add);
+    fixture.prepare(stamp);
+    let mut syscalls = syscalls(store, &add);
     store.del(Ours, "k", conf);
-    if (state, next) != (State::Settled, Ours) {
-        moments = after_changes(in_store(store, moments));
+    if (stamp, next) != (Stamp::Valid, Ours) {
+        syscalls = after_changes(in_store(store, syscalls));
     }
-    let (mut whole, mut begun) = (0, 0);
-    for moment in &moments {
-        stage.prepare(state);
-        kill_at(store, &add, moment);
-        begun += usize::from(!store.leases_of("k").is_empty());
-        add_next(&stage, next, moment);
+    let (mut committed, mut started) = (0, 0);
+    for syscall in &syscalls {
+        fixture.prepare(stamp);
+        kill_at(store, &add, syscall);
+        started += usize::from(!store.leases_of("k").is_empty());
+        add_next(&fixture, next, syscall);
         if next == Ours {
-            stage.assert_sound(moment);
+            fixture.assert_invariants(syscall);
             if store.leases_of("k").is_empty() {
-                // What the killed one began is undone, so that the same call works now.
+                // The killed call was rolled back, so it can be repeated.
                 store.add(Ours, "k", conf);
             } else {
-                whole += 1;
+                committed += 1;
             }
         }
         for container in ["k", "n"] {
             store.del(next, container, conf);
         }
-        assert_eq!(store.leases().len(), 2, "{moment:?}");
+        assert_eq!(store.leases().len(), 2, "{syscall:?}");
     }
-    assert!(begun > 5, "only {begun} had leased something");
-    assert!(next == HostLocal || whole > 5, "only {whole} were whole");
-    stage.assert_nothing_leaked();
+    assert!(started > 5, "only {started} had linked an address");
+    assert!(
+        next == HostLocal || committed > 5,
+        "only {committed} were committed"
+    );
+    fixture.assert_no_leak();
 }
 
 #[rstest]
-#[case::settled(State::Settled, Ours)]
-#[case::touched(State::Touched, Ours)]
-#[case::then_host_local(State::Settled, HostLocal)]
-fn a_del_killed_at_any_system_call(#[case] state: State, #[case] next: Plugin) {
-    let stage = Stage::new();
-    let (store, conf) = (&stage.store, &stage.conf);
+#[case::valid_stamp(Stamp::Valid, Ours)]
+#[case::outdated_stamp(Stamp::Outdated, Ours)]
+#[case::then_host_local(Stamp::Valid, HostLocal)]
+fn a_del_killed_at_a_system_call_is_atomic(#[case] stamp: Stamp, #[case] next: Plugin) {
+    let fixture = CrashedStore::new();
+    let (store, conf) = (&fixture.store, &fixture.conf);
     let del = call("DEL", "k", conf);
     store.add(Ours, "k", conf);
-    stage.prepare(state);
-    let mut moments = moments(store, &del);
-    if (state, next) != (State::Settled, Ours) {
-        moments = after_changes(in_store(store, moments));
+    fixture.prepare(stamp);
+    let mut syscalls = syscalls(store, &del);
+    if (stamp, next) != (Stamp::Valid, Ours) {
+        syscalls = after_changes(in_store(store, syscalls));
     }
-    let (mut left, mut gone) = (0, 0);
-    for moment in &moments {
+    let (mut leased, mut released) = (0, 0);
+    for syscall in &syscalls {
         store.add(Ours, "k", conf);
-        stage.prepare(state);
-        kill_at(store, &del, moment);
-        left += usize::from(!store.leases_of("k").is_empty());
-        gone += usize::from(store.leases_of("k").is_empty());
-        add_next(&stage, next, moment);
+        fixture.prepare(stamp);
+        kill_at(store, &del, syscall);
+        leased += usize::from(!store.leases_of("k").is_empty());
+        released += usize::from(store.leases_of("k").is_empty());
+        add_next(&fixture, next, syscall);
         if next == Ours {
-            stage.assert_sound(moment);
+            fixture.assert_invariants(syscall);
         }
         for container in ["k", "n"] {
             store.del(next, container, conf);
         }
-        assert_eq!(store.leases().len(), 2, "{moment:?}");
+        assert_eq!(store.leases().len(), 2, "{syscall:?}");
     }
-    assert!(left > 3, "only {left} were killed before the end");
-    assert!(gone > 3, "only {gone} were killed after it");
-    stage.assert_nothing_leaked();
+    assert!(leased > 3, "only {leased} were killed before the commit");
+    assert!(released > 3, "only {released} were killed after it");
+    fixture.assert_no_leak();
 }
 
 #[test]
-fn a_first_add_killed_at_any_system_call() {
+fn a_first_add_killed_at_a_system_call_can_be_released() {
     let store = StoreNode::new();
     let conf = store.subnets(SUBNETS);
     let add = call("ADD", "k", &conf);
-    let moments = moments(&store, &add);
-    for moment in after_changes(in_store(&store, moments)) {
+    let syscalls = syscalls(&store, &add);
+    for syscall in after_changes(in_store(&store, syscalls)) {
         fs::remove_dir_all(store.file("")).unwrap();
-        kill_at(&store, &add, &moment);
-        // Whether it is there or not: it can be released, and then all is free.
+        kill_at(&store, &add, &syscall);
+        // Committed or not, DEL releases it.
         store.del(Ours, "k", &conf);
-        assert!(store.leases().is_empty(), "{moment:?}");
+        assert!(store.leases().is_empty(), "{syscall:?}");
         let leased = store.add(Ours, "n", &conf);
-        assert_eq!(leased.len(), 2, "{moment:?}");
+        assert_eq!(leased.len(), 2, "{syscall:?}");
     }
 }
 
 #[test]
-fn a_gc_killed_at_any_system_call() {
-    let stage = Stage::new();
-    let (store, conf) = (&stage.store, &stage.conf);
+fn a_gc_killed_at_a_system_call_is_atomic() {
+    let fixture = CrashedStore::new();
+    let (store, conf) = (&fixture.store, &fixture.conf);
     let valid = serde_json::json!([{"containerID": "x", "ifname": "eth0"}]);
     let valid = serde_json::json!({"cni.dev/valid-attachments": valid});
     let gc = lab::Call::new("GC")
@@ -200,14 +203,14 @@ fn a_gc_killed_at_any_system_call() {
         }
     };
     fill();
-    let moments = moments(store, &gc);
-    for moment in after_changes(in_store(store, moments)) {
+    let syscalls = syscalls(store, &gc);
+    for syscall in after_changes(in_store(store, syscalls)) {
         fill();
-        kill_at(store, &gc, &moment);
+        kill_at(store, &gc, &syscall);
         assert_ok(&store.call(Ours, "STATUS", "", conf));
-        stage.assert_sound(&moment);
+        fixture.assert_invariants(&syscall);
         assert_ok(&store.run(Ours, &gc));
-        assert_eq!(store.leases().len(), 2, "{moment:?}");
+        assert_eq!(store.leases().len(), 2, "{syscall:?}");
     }
-    stage.assert_nothing_leaked();
+    fixture.assert_no_leak();
 }

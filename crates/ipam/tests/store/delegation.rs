@@ -1,16 +1,12 @@
-//! As plugins call it: the real bridge, alone and below headcni, and cnitool above it.
+//! headcni-ipam below the real bridge plugin and below headcni, called by cnitool.
 
-use lab::{Netns, Node, Pod, tools};
+use lab::tools::{self, cni_path};
+use lab::{Call, Moment, Netns, Node, Pod, Syscalls};
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::store_node::{StoreNode, merged};
 
-fn cni_path() -> String {
-    let dirs = [tools::headcni_bin_dir(), tools::cni_plugin_dir()];
-    dirs.map(|dir| dir.display().to_string()).join(":")
-}
-
-/// Does a verb with cnitool for a pod, with this configuration on the node.
 #[track_caller]
 fn cnitool(verb: &str, pod: &Pod) -> Option<Value> {
     let tool = pod
@@ -27,7 +23,7 @@ fn install(node: &Node, plugin: &Value) {
     node.write(path, list.to_string()).unwrap();
 }
 
-/// The addresses of a pod's `eth0`, but for those that the kernel makes.
+/// The addresses of a pod's `eth0`, without link-local ones.
 fn addresses_of(pod: &Pod) -> Vec<String> {
     let addresses = pod.addresses().unwrap().into_iter();
     addresses
@@ -37,7 +33,7 @@ fn addresses_of(pod: &Pod) -> Vec<String> {
 }
 
 #[test]
-fn the_real_bridge_adds_checks_and_deletes_with_it() {
+fn bridge_runs_add_check_and_del_with_headcni_ipam() {
     let store = StoreNode::new();
     let (a, b) = (store.node.pod("a").unwrap(), store.node.pod("b").unwrap());
     let ipam = &store.subnets(&["10.1.0.0/24", "fd00::/64"])["ipam"];
@@ -63,7 +59,7 @@ fn the_real_bridge_adds_checks_and_deletes_with_it() {
 }
 
 #[test]
-fn headcni_delegates_to_bridge_and_that_to_it() {
+fn headcni_delegates_to_bridge_with_headcni_ipam() {
     let store = StoreNode::new();
     let pod = store.node.pod("a").unwrap();
     let subnet_env = "HEADCNI_NETWORK=10.244.0.0/16\nHEADCNI_SUBNET=10.244.7.0/24\n\
@@ -83,14 +79,14 @@ fn headcni_delegates_to_bridge_and_that_to_it() {
     cnitool("check", &pod);
     pod.ping("10.244.7.1").unwrap();
     assert_eq!(store.leases().len(), 1);
-    // The sandbox dies before DEL.
+    // The sandbox is gone before DEL.
     pod.delete().unwrap();
     cnitool("del", &pod);
     assert!(store.leases().is_empty());
 }
 
 #[test]
-fn a_node_moves_from_host_local_to_it_and_back_under_running_pods() {
+fn a_node_switches_ipam_plugins_under_running_pods() {
     let store = StoreNode::new();
     let kind = |name: &str| {
         let ipam = &store.subnets(&["10.1.0.0/24"])["ipam"];
@@ -112,4 +108,29 @@ fn a_node_moves_from_host_local_to_it_and_back_under_running_pods() {
         cnitool("del", pod);
     }
     assert!(store.leases().is_empty());
+}
+
+/// The linked-in store of headcni retries like `headcni-ipam`: see `io_errors.rs`.
+#[rstest]
+fn headcni_retries_a_lease_after_an_io_error(#[values("pending", "10.1.0.")] file: &str) {
+    let store = StoreNode::new();
+    let pod = store.node.pod("a").unwrap();
+    let mut conf = store.subnets(&["10.1.0.0/24"]);
+    conf["type"] = "headcni".into();
+    let call = |verb: &str| Call::new(verb).path(cni_path()).conf(&conf).pod(&pod);
+    let trace = call("ADD").trace(&store.node, tools::headcni(), Syscalls::All);
+    call("DEL")
+        .run(&store.node, tools::headcni())
+        .unwrap()
+        .ok()
+        .unwrap();
+    let syscalls = trace.unwrap().moments;
+    let is_rename =
+        |syscall: &&Moment| syscall.name.starts_with("rename") && syscall.line.contains(file);
+    let rename = syscalls.iter().find(is_rename).unwrap();
+    let add = call("ADD").inject(rename.fail("EIO")).env("KLOG_V", "4");
+    let outcome = add.run(&store.node, tools::headcni()).unwrap();
+    outcome.ok().unwrap();
+    assert!(outcome.stderr.contains("retrying after"), "{outcome:?}");
+    assert_eq!(store.leases().len(), 1);
 }

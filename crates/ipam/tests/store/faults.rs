@@ -1,36 +1,36 @@
-//! Moments in the life of a call, and what can happen in them: kill -9, or an error.
+//! Faults at single system calls of the plugin: kill -9 or an error.
 
 use lab::{Call, Outcome, Syscalls};
 
-pub(crate) use lab::Moment;
+pub(crate) use lab::Moment as Syscall;
 
 use crate::store_node::{Plugin, StoreNode};
 
-/// Runs a call of our plugin, whatever comes of it, and returns every system call that it made.
-pub(crate) fn moments(store: &StoreNode, call: &Call) -> Vec<Moment> {
+/// Runs a call and returns all of its system calls.
+pub(crate) fn syscalls(store: &StoreNode, call: &Call) -> Vec<Syscall> {
     let trace = call.trace(&store.node, Plugin::Ours.path(), Syscalls::All);
-    let moments = trace.unwrap().moments;
-    assert!(moments.len() > 30, "too few to be true: {moments:?}");
-    moments
+    let syscalls = trace.unwrap().moments;
+    assert!(syscalls.len() > 30, "too few system calls: {syscalls:?}");
+    syscalls
 }
 
-/// The moments from the first touch of the store on.
-pub(crate) fn in_store(store: &StoreNode, moments: Vec<Moment>) -> Vec<Moment> {
+/// The system calls from the first access to the store on.
+pub(crate) fn in_store(store: &StoreNode, syscalls: Vec<Syscall>) -> Vec<Syscall> {
     let dir = store.data_dir().to_str().unwrap();
-    let is_before = |moment: &Moment| !moment.line.contains(dir) || moment.name == "read";
-    let mut moments = moments;
-    let first = moments
+    let is_before = |syscall: &Syscall| !syscall.line.contains(dir) || syscall.name == "read";
+    let mut syscalls = syscalls;
+    let first = syscalls
         .iter()
-        .position(|moment| !is_before(moment))
+        .position(|syscall| !is_before(syscall))
         .unwrap();
-    moments.split_off(first)
+    syscalls.split_off(first)
 }
 
-/// The first moment, and of the others those before which something has just been changed: in
-/// between, a process that dies leaves the same files.
-pub(crate) fn after_changes(moments: Vec<Moment>) -> Vec<Moment> {
-    let is_change = |moment: &Moment| {
-        // Each by its names on all architectures.
+/// The first system call, and each one that follows a change: in between, a killed process leaves
+/// the same files.
+pub(crate) fn after_changes(syscalls: Vec<Syscall>) -> Vec<Syscall> {
+    let is_change = |syscall: &Syscall| {
+        // With the names of all architectures.
         let names = [
             "write",
             "pwrite64",
@@ -45,25 +45,25 @@ pub(crate) fn after_changes(moments: Vec<Moment>) -> Vec<Moment> {
             "mkdir",
             "mkdirat",
         ];
-        names.contains(&moment.name.as_str()) || moment.line.contains("O_CREAT")
+        names.contains(&syscall.name.as_str()) || syscall.line.contains("O_CREAT")
     };
-    let changes: Vec<bool> = moments.iter().map(is_change).collect();
+    let changes: Vec<bool> = syscalls.iter().map(is_change).collect();
     let mut number = 0;
-    let mut moments = moments;
-    moments.retain(|_| {
+    let mut syscalls = syscalls;
+    syscalls.retain(|_| {
         number += 1;
         number == 1 || changes[number - 2]
     });
-    moments
+    syscalls
 }
 
-/// Runs a call of our plugin and kills it at a moment, or lets it succeed if that does not come.
-pub(crate) fn kill_at(store: &StoreNode, call: &Call, moment: &Moment) {
-    let killed = call.kill_at(&store.node, Plugin::Ours.path(), moment);
+/// Runs a call and kills it at a system call. If the call does not reach it, it must succeed.
+pub(crate) fn kill_at(store: &StoreNode, call: &Call, syscall: &Syscall) {
+    let killed = call.kill_at(&store.node, Plugin::Ours.path(), syscall);
     killed.unwrap();
 }
 
-/// Runs a call of our plugin in which the system call of this moment fails.
-pub(crate) fn fail_at(store: &StoreNode, call: &Call, moment: &Moment, errno: &str) -> Outcome {
-    store.run(Plugin::Ours, &call.clone().inject(moment.fail(errno)))
+/// Runs a call in which one system call fails.
+pub(crate) fn fail_at(store: &StoreNode, call: &Call, syscall: &Syscall, errno: &str) -> Outcome {
+    store.run(Plugin::Ours, &call.clone().inject(syscall.fail(errno)))
 }

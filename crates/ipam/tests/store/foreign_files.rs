@@ -1,4 +1,4 @@
-//! What somebody else has left in the store: healed or left alone, never leased again.
+//! Files of other programs in the store are reclaimed or kept, and never leased again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::store_node::Plugin::Ours;
-use crate::store_node::{StoreNode, call, assert_ok, merged, assert_error};
+use crate::store_node::{StoreNode, assert_error, assert_ok, call, merged};
 
 #[rstest]
 #[case::empty("")]
@@ -17,7 +17,7 @@ fn a_torn_file_is_reclaimed(#[case] text: &str) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.write("10.1.0.4", text);
-    // All five, and the torn one among them.
+    // All five addresses, including the torn one.
     for number in 0..5 {
         store.add(Ours, &format!("c{number}"), &conf);
     }
@@ -29,7 +29,7 @@ fn a_torn_file_is_reclaimed(#[case] text: &str) {
 }
 
 #[test]
-fn a_torn_file_that_comes_later_is_given_on_request() {
+fn a_torn_file_is_reclaimed_for_a_requested_address() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "a", &conf);
@@ -38,7 +38,7 @@ fn a_torn_file_that_comes_later_is_given_on_request() {
     assert_eq!(store.leases_of("b"), BTreeSet::from(["10.1.0.6".into()]));
 }
 
-/// Things with the name of an address that can't be read as a lease.
+/// Creates something with the name of an address that is not a lease.
 fn leave(store: &StoreNode, kind: &str, name: &str) {
     let path = store.file(name);
     fs::create_dir_all(store.file("")).unwrap();
@@ -52,24 +52,23 @@ fn leave(store: &StoreNode, kind: &str, name: &str) {
             store.write("10.1.0.6", "z\r\neth0");
             symlink("10.1.0.6", path).unwrap();
         }
-        other => panic!("{other}?"),
+        other => panic!("unknown kind {other}"),
     }
 }
 
 #[rstest]
-fn what_cannot_be_read_as_a_lease_keeps_its_address(
-    #[values("binary", "lines", "long", "directory", "link to a lease")] kind: &str,
+fn a_foreign_file_keeps_its_address(
+    #[values(
+        "binary",
+        "lines",
+        "long",
+        "directory",
+        "link to a lease",
+        "link to nowhere"
+    )]
+    kind: &str,
     #[values("10.1.0.0/29", "10.0.0.0/8")] subnet: &str,
 ) {
-    assert_kept(kind, subnet);
-}
-
-#[rstest]
-fn a_link_to_nowhere_keeps_its_address(#[values("10.1.0.0/29", "10.0.0.0/8")] subnet: &str) {
-    assert_kept("link to nowhere", subnet);
-}
-
-fn assert_kept(kind: &str, subnet: &str) {
     let store = StoreNode::new();
     let conf = three_of(&store, subnet, "10.1.0.4");
     leave(&store, kind, "10.1.0.3");
@@ -77,8 +76,8 @@ fn assert_kept(kind: &str, subnet: &str) {
     assert_eq!(store.add(Ours, "b", &conf), ["10.1.0.4"]);
     let outcome = store.call(Ours, "ADD", "c", &conf);
     assert!(!outcome.status.success(), "{outcome:?}");
-    let asking = call("ADD", "c", &conf).args("IP=10.1.0.3");
-    let outcome = store.run(Ours, &asking);
+    let request = call("ADD", "c", &conf).args("IP=10.1.0.3");
+    let outcome = store.run(Ours, &request);
     assert!(!outcome.status.success(), "{outcome:?}");
     assert!(outcome.err_msg().contains("10.1.0.3"), "{outcome:?}");
     assert!(fs::symlink_metadata(store.file("10.1.0.3")).is_ok());
@@ -86,7 +85,7 @@ fn assert_kept(kind: &str, subnet: &str) {
     assert_eq!(store.add(Ours, "d", &conf), ["10.1.0.2"]);
 }
 
-/// A range from `10.1.0.2` on, in a subnet that has a map or in one that is too large for it.
+/// A range from `10.1.0.2` on, in a subnet with a bitmap or in one that is too large for it.
 fn three_of(store: &StoreNode, subnet: &str, last: &str) -> Value {
     let gateway = match subnet {
         "10.0.0.0/8" => "10.0.0.1",
@@ -101,7 +100,7 @@ fn three_of(store: &StoreNode, subnet: &str, last: &str) -> Value {
 #[case::bytes("binary")]
 #[case::a_link("link to nowhere")]
 #[case::a_directory("directory")]
-fn gc_is_not_stopped_by_what_cannot_be_read_as_a_lease(#[case] kind: &str) {
+fn gc_continues_past_foreign_files(#[case] kind: &str) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     leave(&store, kind, "10.1.0.3");
@@ -112,7 +111,7 @@ fn gc_is_not_stopped_by_what_cannot_be_read_as_a_lease(#[case] kind: &str) {
 }
 
 #[test]
-fn other_files_are_left_alone() {
+fn files_that_are_not_addresses_are_kept() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     let names = ["README", "10.1.0.2.bak", "010.1.0.2", ".hidden", "10.1.0"];
@@ -129,20 +128,20 @@ fn other_files_are_left_alone() {
 }
 
 #[test]
-fn a_file_that_names_another_owner_is_that_owners() {
+fn an_edited_lease_belongs_to_the_owner_it_names() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29", "fd00::/125"]);
     store.add(Ours, "a", &conf);
     store.write("10.1.0.2", "z\r\neth0");
     store.del(Ours, "a", &conf);
     assert_eq!(store.leases_of("z"), BTreeSet::from(["10.1.0.2".into()]));
-    let asking = call("ADD", "b", &conf).args("IP=10.1.0.2");
-    let message = assert_error(&store.run(Ours, &asking), 111);
+    let request = call("ADD", "b", &conf).args("IP=10.1.0.2");
+    let message = assert_error(&store.run(Ours, &request), 111);
     assert!(message.contains("container z"), "{message}");
 }
 
 #[test]
-fn a_file_that_names_another_owner_is_collected_if_that_one_is_gone() {
+fn an_edited_lease_is_garbage_collected() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "a", &conf);
@@ -153,10 +152,9 @@ fn a_file_that_names_another_owner_is_collected_if_that_one_is_gone() {
     assert!(store.leases().is_empty(), "{:?}", store.leases());
 }
 
-/// A lease that appears without a trace in the directory's time: the stamp claims that all is
-/// known.
+/// A lease appears without a change of the directory's mtime, so the stamp is wrong.
 #[rstest]
-fn a_lease_behind_the_stamp_is_not_leased_again(
+fn a_lease_that_the_stamp_misses_is_not_leased_again(
     #[values("sequential", "random", "dense-pack")] strategy: &str,
     #[values("10.1.0.0/29", "10.0.0.0/8")] subnet: &str,
 ) {

@@ -1,4 +1,4 @@
-//! A disk that is full or read-only, and files where directories should be.
+//! A full or read-only disk, and files in place of directories.
 
 use lab::Netns;
 use rstest::rstest;
@@ -8,21 +8,21 @@ use crate::store_node::{StoreNode, assert_ok};
 
 const SUBNETS: &[&str] = &["10.1.0.0/29", "fd00::/125"];
 
-/// Runs a shell script on the node, in the data directory.
+/// Runs a shell script in the data directory.
 fn shell(store: &StoreNode, script: &str) {
     let dir = store.data_dir().display();
     let script = format!("cd {dir} && {script}");
     store.node.run(["sh", "-ec", &script]).unwrap();
 }
 
-/// Mounts a file system in memory on the data directory.
+/// Mounts a tmpfs on the data directory.
 fn mount(store: &StoreNode, options: &str) {
     let dir = store.data_dir().to_str().unwrap();
     let line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", dir];
     store.node.run(line).unwrap();
 }
 
-/// Takes all of the disk but so many pages.
+/// Fills the disk but for some pages.
 fn fill_but(store: &StoreNode, pages: usize) {
     let fill = "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true";
     let free =
@@ -31,7 +31,7 @@ fn fill_but(store: &StoreNode, pages: usize) {
 }
 
 #[rstest]
-fn a_disk_that_fills_up_leases_whole_or_not_at_all(#[values(0, 1, 2, 3, 4, 5, 6, 7)] pages: usize) {
+fn an_add_on_a_filling_disk_leases_all_or_nothing(#[values(0, 1, 2, 3, 4, 5, 6, 7)] pages: usize) {
     let store = StoreNode::new();
     mount(&store, "size=128k");
     let conf = store.subnets(SUBNETS);
@@ -48,7 +48,7 @@ fn a_disk_that_fills_up_leases_whole_or_not_at_all(#[values(0, 1, 2, 3, 4, 5, 6,
     }
     assert!(pages < 7 || outcome.status.success(), "{outcome:?}");
     assert!(pages > 0 || !outcome.status.success(), "{outcome:?}");
-    // With room again, everything is as it should be.
+    // With free space again, the failed lease is rolled back.
     shell(&store, "rm fill");
     assert_ok(&store.call(Ours, "STATUS", "", &conf));
     let left = store.leases_of("a").len();
@@ -60,7 +60,7 @@ fn a_disk_that_fills_up_leases_whole_or_not_at_all(#[values(0, 1, 2, 3, 4, 5, 6,
 }
 
 #[test]
-fn what_we_leased_is_released_on_a_full_disk() {
+fn a_del_of_our_lease_works_on_a_full_disk() {
     let store = StoreNode::new();
     mount(&store, "size=128k");
     let conf = store.subnets(SUBNETS);
@@ -73,7 +73,7 @@ fn what_we_leased_is_released_on_a_full_disk() {
 }
 
 #[test]
-fn what_host_local_leased_is_released_on_a_full_disk() {
+fn a_del_of_a_host_local_lease_works_on_a_full_disk() {
     let store = StoreNode::new();
     mount(&store, "size=128k");
     let conf = store.subnets(SUBNETS);
@@ -88,13 +88,12 @@ fn what_host_local_leased_is_released_on_a_full_disk() {
     );
     store.del(Ours, "a", &conf);
     assert_eq!(store.leases().len(), 2);
-    // As host-local itself can.
     store.del(HostLocal, "b", &conf);
     assert!(store.leases().is_empty());
 }
 
 #[test]
-fn without_inodes_nothing_is_leased() {
+fn an_add_without_free_inodes_leases_nothing() {
     let store = StoreNode::new();
     mount(&store, "nr_inodes=3");
     let conf = store.subnets(SUBNETS);
@@ -105,7 +104,7 @@ fn without_inodes_nothing_is_leased() {
 }
 
 #[test]
-fn a_read_only_store_is_refused_by_name_and_loses_nothing() {
+fn a_read_only_store_fails_with_its_path_and_keeps_its_leases() {
     let store = StoreNode::new();
     let conf = store.subnets(SUBNETS);
     store.add(Ours, "a", &conf);
@@ -135,7 +134,7 @@ fn a_read_only_store_is_refused_by_name_and_loses_nothing() {
 #[case::of_the_records("mkdir -p net/.headcni; echo important > net/.headcni/owners")]
 #[case::a_directory_in_place_of_the_lock("mkdir -p net/lock/important")]
 #[case::a_dangling_link("ln -s nowhere/at/all net")]
-fn a_file_in_place_of_a_directory_is_refused_by_name(#[case] prepare: &str) {
+fn a_file_in_place_of_a_directory_fails_with_its_path(#[case] prepare: &str) {
     let store = StoreNode::new();
     let conf = store.subnets(SUBNETS);
     shell(&store, prepare);
@@ -152,13 +151,13 @@ fn a_file_in_place_of_a_directory_is_refused_by_name(#[case] prepare: &str) {
 }
 
 #[test]
-fn a_data_directory_that_is_a_file_is_refused_by_name() {
+fn a_data_dir_that_is_a_file_fails_with_its_path() {
     let store = StoreNode::new();
     shell(&store, "echo important > file");
     let file = store.data_dir().join("file");
     let conf = store.conf(&serde_json::json!({"subnet": "10.1.0.0/24", "dataDir": file}));
     let message = store.assert_error("ADD", "a", &conf, 5);
     assert!(message.contains(file.to_str().unwrap()), "{message}");
-    // There never was a lease there.
+    // There was never a lease.
     store.del(Ours, "a", &conf);
 }

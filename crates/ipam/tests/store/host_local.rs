@@ -1,4 +1,4 @@
-//! One directory, two plugins, in turns: what one does, the other one respects.
+//! headcni-ipam and host-local work in one directory.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::store_node::Plugin::{self, HostLocal, Ours};
-use crate::store_node::{StoreNode, addresses, call, assert_ok, merged, assert_error, result_of};
+use crate::store_node::{StoreNode, addresses, assert_ok, call, merged, result_of};
 
 #[test]
-fn two_hundred_leases_in_turns_are_distinct_and_both_see_the_end() {
+fn two_hundred_alternating_leases_are_distinct() {
     let store = StoreNode::new();
-    // 200 of them: from .2 to .201.
+    // 200 addresses: .2 to .201.
     let range = json!({"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.201"});
     let conf = store.conf(&range);
     let mut leased = BTreeSet::new();
     for number in 0..200 {
-        // Not simply every other one: runs of one and of several.
+        // Runs of one and of several calls.
         let plugin = if number % 5 < 2 { HostLocal } else { Ours };
         for address in store.add(plugin, &format!("c{number}"), &conf) {
             assert!(leased.insert(address.clone()), "{address} is leased twice");
@@ -30,7 +30,7 @@ fn two_hundred_leases_in_turns_are_distinct_and_both_see_the_end() {
     assert!(message.contains("200 of 200"), "{message}");
     assert_eq!(store.leases_of("late"), BTreeSet::new());
 
-    // One lets go, whichever it was: the other one takes it.
+    // One plugin releases an address, the other one leases it.
     for (owner, by) in [("c0", Ours), ("c3", HostLocal)] {
         let freed = store.leases_of(owner);
         store.del(by, owner, &conf);
@@ -40,7 +40,7 @@ fn two_hundred_leases_in_turns_are_distinct_and_both_see_the_end() {
 }
 
 #[rstest]
-fn what_one_leased_the_other_one_releases(#[values(Ours, HostLocal)] by: Plugin) {
+fn each_plugin_releases_leases_of_the_other(#[values(Ours, HostLocal)] by: Plugin) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     for round in 0..3 {
@@ -49,8 +49,8 @@ fn what_one_leased_the_other_one_releases(#[values(Ours, HostLocal)] by: Plugin)
         assert_eq!(leased.len(), 2, "round {round}");
         store.del(by.other(), "a", &conf);
         assert_eq!(store.leases_of("a"), BTreeSet::new());
-        assert_eq!(store.leases_of("b").len(), 2, "it is another's");
-        // The one that leased it believes it, and does not mind.
+        assert_eq!(store.leases_of("b").len(), 2, "the lease of b stays");
+        // A second DEL succeeds.
         store.del(by, "a", &conf);
         assert!(!store.call(by, "CHECK", "a", &conf).status.success());
         store.del(by.other(), "b", &conf);
@@ -59,22 +59,20 @@ fn what_one_leased_the_other_one_releases(#[values(Ours, HostLocal)] by: Plugin)
 }
 
 #[rstest]
-fn what_one_leased_the_other_one_checks(#[values(Ours, HostLocal)] by: Plugin) {
+fn each_plugin_checks_leases_of_the_other(#[values(Ours, HostLocal)] by: Plugin) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     let result = result_of(&store.call(by, "ADD", "a", &conf));
-    let known = merged(&conf, &json!({"prevResult": result}));
+    let with_prev_result = merged(&conf, &json!({"prevResult": result}));
     for checker in [by, by.other()] {
-        assert_ok(&store.call(checker, "CHECK", "a", &known));
-        let outcome = store.call(checker, "CHECK", "b", &known);
+        assert_ok(&store.call(checker, "CHECK", "a", &with_prev_result));
+        let outcome = store.call(checker, "CHECK", "b", &with_prev_result);
         assert!(!outcome.status.success(), "b has nothing: {outcome:?}");
     }
 }
 
 #[rstest]
-fn what_one_leased_the_other_one_does_not_lease_again_to_the_same_owner(
-    #[values(Ours, HostLocal)] by: Plugin,
-) {
+fn each_plugin_refuses_a_second_lease_for_an_owner(#[values(Ours, HostLocal)] by: Plugin) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     let leased = store.add(by, "a", &conf);
@@ -85,29 +83,27 @@ fn what_one_leased_the_other_one_does_not_lease_again_to_the_same_owner(
 }
 
 #[rstest]
-fn an_address_that_one_leased_the_other_one_does_not_give_on_request(
-    #[values(Ours, HostLocal)] by: Plugin,
-) {
+fn each_plugin_refuses_a_requested_address_of_the_other(#[values(Ours, HostLocal)] by: Plugin) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
-    let asking = |container| call("ADD", container, &conf).args("IgnoreUnknown=1;IP=10.1.0.77");
-    let result = result_of(&store.run(by, &asking("a")));
+    let request = |container| call("ADD", container, &conf).args("IgnoreUnknown=1;IP=10.1.0.77");
+    let result = result_of(&store.run(by, &request("a")));
     assert_eq!(addresses(&result), ["10.1.0.77"]);
-    let outcome = store.run(by.other(), &asking("b"));
+    let outcome = store.run(by.other(), &request("b"));
     assert!(!outcome.status.success(), "{outcome:?}");
     assert!(store.leases_of("b").is_empty());
     assert_eq!(store.leases_of("a"), BTreeSet::from(["10.1.0.77".into()]));
 }
 
 #[test]
-fn the_newest_lease_is_known_to_both() {
+fn both_plugins_continue_after_the_last_reserved_address() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     let both = |last: u8| vec![format!("10.1.0.{last}"), format!("fd00::{last}")];
     for (number, plugin) in [(2, Ours), (3, HostLocal), (4, HostLocal), (5, Ours)] {
         let container = format!("c{number}");
         assert_eq!(store.add(plugin, &container, &conf), both(number));
-        // Released at once, and yet not given again: the next one comes after it.
+        // Released, but the next lease continues after it.
         store.del(plugin.other(), &container, &conf);
     }
     for (number, plugin) in [(6, HostLocal), (7, Ours), (8, HostLocal)] {
@@ -119,7 +115,7 @@ fn the_newest_lease_is_known_to_both() {
 }
 
 #[test]
-fn two_interfaces_of_a_container_are_two_owners_to_both() {
+fn two_interfaces_of_a_container_are_two_owners() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     let on = |verb, ifname| call(verb, "a", &conf).ifname(ifname);
@@ -137,7 +133,7 @@ fn two_interfaces_of_a_container_are_two_owners_to_both() {
 }
 
 #[test]
-fn a_file_of_host_local_from_before_interfaces_were_named_is_everybodys() {
+fn a_lease_without_interface_name_belongs_to_every_interface() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     store.write("10.1.0.2", "old");
@@ -148,12 +144,12 @@ fn a_file_of_host_local_from_before_interfaces_were_named_is_everybodys() {
 }
 
 #[test]
-fn names_that_begin_like_others_are_kept_apart() {
+fn container_ids_with_a_common_prefix_are_distinct() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     for (plugin, container) in [(Ours, "c1"), (Ours, "c10"), (HostLocal, "c2")] {
         store.add(plugin, container, &conf);
-        // Ours looks at what host-local has assert_ok, and makes its index anew.
+        // Rebuild the index after the change by host-local.
         assert_ok(&store.call(Ours, "STATUS", "", &conf));
     }
     for container in ["c1", "c10", "c2"] {
@@ -164,7 +160,7 @@ fn names_that_begin_like_others_are_kept_apart() {
 }
 
 #[test]
-fn a_container_with_a_very_long_name_is_released_by_both() {
+fn a_very_long_container_id_is_released_by_both_plugins() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     for by in [HostLocal, Ours] {
@@ -173,17 +169,4 @@ fn a_container_with_a_very_long_name_is_released_by_both() {
         store.del(by, &long, &conf);
         assert!(store.leases().is_empty(), "by {by:?}");
     }
-}
-
-#[test]
-fn a_refused_answer_names_the_owner_that_host_local_gave_the_address_to() {
-    let store = StoreNode::new();
-    let conf = store.subnets(&["10.1.0.0/24"]);
-    store.add(HostLocal, "first", &conf);
-    let asking = call("ADD", "b", &conf).args("IP=10.1.0.2");
-    let message = assert_error(&store.run(Ours, &asking), 111);
-    assert!(
-        message.contains("10.1.0.2") && message.contains("first"),
-        "{message}"
-    );
 }

@@ -1,4 +1,4 @@
-//! A node full of host-local's leases is taken over in place, and handed back.
+//! A node moves from host-local to headcni-ipam and back without losing leases.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +8,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{StoreNode, addresses, call, assert_ok, merged, result_of};
+use crate::store_node::{StoreNode, addresses, assert_ok, call, merged, result_of};
 
-/// What both plugins must agree on, whoever made it.
+/// Whether the store is full, on which both plugins must agree.
 fn is_full(store: &StoreNode, conf: &Value) -> bool {
     let ours = store.call(Ours, "ADD", "one-too-many", conf);
     let theirs = store.call(HostLocal, "ADD", "one-too-many", conf);
@@ -21,7 +21,7 @@ fn is_full(store: &StoreNode, conf: &Value) -> bool {
 #[rstest]
 #[case::a_slash_24(&["10.1.0.0/24"], 253, 1)]
 #[case::dual_stack(&["10.1.0.0/27", "fd00::/123"], 29, 2)]
-fn a_full_node_changes_hands_twice(
+fn a_full_node_migrates_from_host_local_and_back(
     #[case] subnets: &[&str],
     #[case] count: usize,
     #[case] families: usize,
@@ -30,7 +30,7 @@ fn a_full_node_changes_hands_twice(
     let conf = store.subnets(subnets);
     let mut known = BTreeMap::new();
     for number in 0..count {
-        // All of one length.
+        // All of the same length.
         let container = format!("c{number:03}");
         let result = result_of(&store.call(HostLocal, "ADD", &container, &conf));
         known.insert(container, result);
@@ -38,7 +38,7 @@ fn a_full_node_changes_hands_twice(
     let before = store.leases();
     assert_eq!(before.len(), count * families);
 
-    // Taken over: nothing is lost, nothing is given twice, everything can be checked.
+    // headcni-ipam takes over: no lease is lost, and each passes CHECK.
     let message = store.assert_error("ADD", "late", &conf, 110);
     assert!(
         message.contains(&format!("{count} of {count}")),
@@ -61,14 +61,13 @@ fn a_full_node_changes_hands_twice(
     }
     assert!(is_full(&store, &conf));
 
-    // Handed back: host-local goes on with all of them, old and new.
+    // Both release old and new leases.
     let owners: Vec<String> = known.into_keys().collect();
     for (number, container) in owners.iter().enumerate() {
         let container = match number % 3 {
             0 => format!("new-{container}"),
             _ => container.clone(),
         };
-        // Every one of ours, and a few of its own.
         let by = if number % 9 < 2 { HostLocal } else { Ours };
         store.del(by, &container, &conf);
     }
@@ -76,10 +75,10 @@ fn a_full_node_changes_hands_twice(
 }
 
 #[test]
-fn two_thousand_leases_of_a_slash_20_are_adopted_and_let_go_one_by_one() {
+fn two_thousand_host_local_leases_are_adopted() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.2.0.0/20"]);
-    // One by host-local itself, for the rest files as it writes them.
+    // host-local writes one lease; the test writes the others in the same format.
     assert_eq!(store.add(HostLocal, "c2", &conf), ["10.2.0.2"]);
     let like = fs::read_to_string(store.file("10.2.0.2")).unwrap();
     assert_eq!(like, "c2\r\neth0");
@@ -123,14 +122,14 @@ fn two_thousand_leases_of_a_slash_20_are_adopted_and_let_go_one_by_one() {
 }
 
 #[test]
-fn leases_of_host_local_survive_a_change_of_range() {
+fn leases_outside_a_changed_range_are_released() {
     let store = StoreNode::new();
     let old = store.subnets(&["10.1.0.0/24"]);
     store.add(HostLocal, "a", &old);
     store.add(Ours, "b", &old);
     let new = store.subnets(&["10.9.0.0/24"]);
     assert_eq!(store.add(Ours, "c", &new), ["10.9.0.2"]);
-    // What is released is what the owner has, whatever the configuration says by now.
+    // DEL releases what the owner has, whatever the ranges are now.
     for container in ["a", "b", "c"] {
         store.del(Ours, container, &new);
     }
@@ -138,7 +137,7 @@ fn leases_of_host_local_survive_a_change_of_range() {
 }
 
 #[test]
-fn a_range_that_grew_around_old_leases_steers_clear_of_them() {
+fn a_larger_range_avoids_existing_leases() {
     let store = StoreNode::new();
     let small = store.subnets(&["10.1.0.0/28"]);
     for number in 0..13 {
@@ -156,14 +155,14 @@ fn a_range_that_grew_around_old_leases_steers_clear_of_them() {
         ["10.1.0.15"],
         "the broadcast address of the small one is free here"
     );
-    // And back: the small one's map knows what was leased by the large one.
+    // The bitmap of the small subnet knows the leases of the large one.
     store.del(Ours, "c3", &large);
     assert_eq!(store.add(Ours, "again", &small), ["10.1.0.5"]);
     assert!(is_full(&store, &small));
 }
 
 #[test]
-fn a_directory_named_like_the_network_that_host_local_used_is_taken_over_too() {
+fn a_host_local_directory_below_a_data_dir_of_the_same_name_is_adopted() {
     let store = StoreNode::new();
     let named = store.data_dir().join("net");
     let conf = store.conf(&json!({"subnet": "10.1.0.0/24", "dataDir": named}));

@@ -1,4 +1,4 @@
-//! Ranges, range sets and strategies: which address an owner gets.
+//! Ranges, range sets and strategies.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ use crate::store_node::{StoreNode, addresses, call, merged, result_of};
     &["10.1.0.2 10.1.0.128", "10.1.0.3 10.1.0.129"])]
 #[case::a_huge_one(json!({"subnet": "10.0.0.0/8"}), &["10.0.0.2", "10.0.0.3"])]
 #[case::the_smallest_of_ipv6(json!({"subnet": "fd00::4/126"}), &["fd00::6", "fd00::7"])]
-fn addresses_come_from_where_they_should(#[case] ipam: Value, #[case] expected: &[&str]) {
+fn addresses_are_leased_in_order(#[case] ipam: Value, #[case] expected: &[&str]) {
     let store = StoreNode::new();
     let conf = store.conf(&ipam);
     for (number, expected) in expected.iter().enumerate() {
@@ -53,7 +53,7 @@ fn addresses_come_from_where_they_should(#[case] ipam: Value, #[case] expected: 
 #[case::of_a_part(
     json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.250", "rangeEnd": "10.1.0.255"}), 5)]
 #[case::of_ipv6(json!({"subnet": "fd00::/124"}), 14)]
-fn every_address_is_leased_once_whatever_the_strategy(
+fn every_strategy_leases_every_address_once(
     #[case] ipam: Value,
     #[case] capacity: usize,
     #[values("sequential", "random", "dense-pack")] strategy: &str,
@@ -74,9 +74,12 @@ fn every_address_is_leased_once_whatever_the_strategy(
 
 #[rstest]
 #[case::the_next("sequential", "10.1.0.5")]
-#[case::unless_told("", "10.1.0.5")]
+#[case::by_default("", "10.1.0.5")]
 #[case::the_lowest("dense-pack", "10.1.0.3")]
-fn after_a_release_the_strategy_decides(#[case] strategy: &str, #[case] expected: &str) {
+fn the_strategy_decides_when_a_released_address_is_reused(
+    #[case] strategy: &str,
+    #[case] expected: &str,
+) {
     let store = StoreNode::new();
     let mut ipam = json!({"subnet": "10.1.0.0/24"});
     if !strategy.is_empty() {
@@ -91,7 +94,9 @@ fn after_a_release_the_strategy_decides(#[case] strategy: &str, #[case] expected
 }
 
 #[rstest]
-fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64")] subnet: &str) {
+fn random_addresses_are_not_sequential(
+    #[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64")] subnet: &str,
+) {
     let store = StoreNode::new();
     let conf = store.conf(&json!({"subnet": subnet, "allocation_strategy": "random"}));
     let leased: Vec<_> = (0..12)
@@ -99,12 +104,12 @@ fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64"
         .collect();
     let mut sorted = leased.clone();
     sorted.sort();
-    assert_ne!(sorted, leased, "one in 479 million: run it again");
+    assert_ne!(sorted, leased, "one in 479 million runs fails by chance");
     sorted.dedup();
     assert_eq!(sorted.len(), 12);
 }
 
-/// The four ways of asking for an address.
+/// `IP=`, `args.cni.ips`, `runtimeConfig.ips` and `runtimeConfig.ipRanges`.
 #[rstest]
 #[case::in_cni_args("IgnoreUnknown=1;IP=10.1.0.50", json!({}), &["10.1.0.50", "fd00::2"])]
 #[case::two_in_cni_args("IP=fd00::50,10.1.0.50", json!({}), &["10.1.0.50", "fd00::50"])]
@@ -113,7 +118,7 @@ fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64"
     &["10.1.0.50", "fd00::50"])]
 #[case::with_a_length("", json!({"runtimeConfig": {"ips": ["10.1.0.50/24", "fd00::50/64"]}}),
     &["10.1.0.50", "fd00::50"])]
-#[case::each_in_its_way("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["fd00::50"]}}),
+#[case::in_both("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["fd00::50"]}}),
     &["10.1.0.50", "fd00::50"])]
 #[case::the_same_twice("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["10.1.0.50"]}}),
     &["10.1.0.50", "fd00::2"])]
@@ -123,7 +128,11 @@ fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64"
 #[case::an_address_in_a_range_of_the_runtime(
     "IP=10.7.0.9", json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.7.0.0/24"}]]}}),
     &["10.7.0.9", "10.1.0.2", "fd00::2"])]
-fn what_is_asked_for_is_given(#[case] args: &str, #[case] more: Value, #[case] expected: &[&str]) {
+fn requested_addresses_are_leased(
+    #[case] args: &str,
+    #[case] more: Value,
+    #[case] expected: &[&str],
+) {
     let store = StoreNode::new();
     let conf = merged(&store.subnets(&["10.1.0.0/24", "fd00::/64"]), &more);
     let mut add = call("ADD", "a", &conf);
@@ -138,7 +147,7 @@ fn what_is_asked_for_is_given(#[case] args: &str, #[case] more: Value, #[case] e
 }
 
 #[test]
-fn what_was_asked_for_can_be_had_again_after_its_release() {
+fn a_requested_address_can_be_leased_again() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     for number in 0..3 {

@@ -1,4 +1,4 @@
-//! Another boot: what was leased in an earlier one is void, what is of this one lives.
+//! Leases of an earlier boot are stale, those of this boot are valid.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 use lab::Netns;
 use rstest::rstest;
 
-use crate::faults::{after_changes, in_store, kill_at, moments};
+use crate::faults::{after_changes, in_store, kill_at, syscalls};
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{StoreNode, addresses, call, assert_ok, result_of};
+use crate::store_node::{StoreNode, addresses, assert_ok, call, result_of};
 
 const DUAL_STACK: &[&str] = &["10.1.0.0/29", "fd00::/125"];
 
-/// What the kernel of the node says about itself from now on.
+/// Gives the node another boot ID and uptime.
 fn reboot(store: &StoreNode, id: &str, uptime: &str) {
     let fakes = [
         ("/proc/sys/kernel/random/boot_id", id),
@@ -27,7 +27,6 @@ fn reboot(store: &StoreNode, id: &str, uptime: &str) {
     }
 }
 
-/// A moment ago, by a clock that nobody has set.
 const JUST_NOW: &str = "5.00 3.00";
 
 fn set_time(store: &StoreNode, address: &str, time: SystemTime) {
@@ -40,7 +39,7 @@ fn an_hour_ago() -> SystemTime {
 }
 
 #[test]
-fn every_lease_is_void_after_a_reboot_and_nothing_piles_up() {
+fn all_leases_are_stale_after_a_reboot_and_leave_no_files() {
     let store = StoreNode::new();
     let conf = store.subnets(DUAL_STACK);
     let mut counts = BTreeSet::new();
@@ -53,13 +52,13 @@ fn every_lease_is_void_after_a_reboot_and_nothing_piles_up() {
         assert_eq!(store.leases().len(), 10);
         counts.insert(store.files().len());
     }
-    assert_eq!(counts.len(), 1, "files pile up: {counts:?}");
+    assert_eq!(counts.len(), 1, "files accumulate: {counts:?}");
 }
 
 #[rstest]
-#[case::in_its_place(&["IgnoreUnknown=1;IP=10.1.0.2"], "10.1.0.2")]
-#[case::elsewhere(&[], "10.1.0.3")]
-fn a_late_del_frees_nobody_elses_address(#[case] args: &[&str], #[case] leased: &str) {
+#[case::at_the_same_address(&["IgnoreUnknown=1;IP=10.1.0.2"], "10.1.0.2")]
+#[case::at_another_address(&[], "10.1.0.3")]
+fn a_late_del_after_a_reboot_releases_no_other_lease(#[case] args: &[&str], #[case] leased: &str) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "old", &conf);
@@ -78,7 +77,7 @@ fn a_late_del_frees_nobody_elses_address(#[case] args: &[&str], #[case] leased: 
 }
 
 #[test]
-fn a_late_del_as_the_first_call_after_a_reboot_works() {
+fn a_late_del_can_be_the_first_call_after_a_reboot() {
     let store = StoreNode::new();
     let conf = store.subnets(DUAL_STACK);
     store.add(Ours, "old", &conf);
@@ -91,7 +90,7 @@ fn a_late_del_as_the_first_call_after_a_reboot_works() {
 }
 
 #[test]
-fn what_host_local_leases_after_the_reboot_lives() {
+fn a_host_local_lease_after_the_reboot_is_valid() {
     let store = StoreNode::new();
     let conf = store.subnets(DUAL_STACK);
     for container in ["a", "b"] {
@@ -102,25 +101,27 @@ fn what_host_local_leases_after_the_reboot_lives() {
     let ours = store.add(Ours, "c", &conf);
     assert_eq!(store.leases_of("h"), BTreeSet::from_iter(theirs));
     assert_eq!(store.leases_of("c"), BTreeSet::from_iter(ours));
-    assert_eq!(store.leases().len(), 4, "what a and b had is void");
+    assert_eq!(store.leases().len(), 4, "the leases of a and b are stale");
     assert_ok(&store.call(Ours, "CHECK", "h", &conf));
 }
 
-/// When host-local leased something: before or after we have looked into the store again.
+/// Whether headcni-ipam read the store between the lease by host-local and the reboot.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Seen {
+enum IndexedBefore {
     Yes,
     No,
 }
 
 #[rstest]
-fn what_host_local_leased_before_the_reboot_is_void(#[values(Seen::Yes, Seen::No)] seen: Seen) {
+fn a_host_local_lease_before_the_reboot_is_stale(
+    #[values(IndexedBefore::Yes, IndexedBefore::No)] indexed: IndexedBefore,
+) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "a", &conf);
     store.add(HostLocal, "h", &conf);
     set_time(&store, "10.1.0.3", an_hour_ago());
-    if seen == Seen::Yes {
+    if indexed == IndexedBefore::Yes {
         assert_ok(&store.call(Ours, "STATUS", "", &conf));
     }
     reboot(&store, "second", JUST_NOW);
@@ -129,7 +130,7 @@ fn what_host_local_leased_before_the_reboot_is_void(#[values(Seen::Yes, Seen::No
 }
 
 #[test]
-fn a_store_that_has_never_known_a_boot_is_adopted_as_living() {
+fn a_store_without_boot_id_is_adopted_as_valid() {
     let store = StoreNode::new();
     let conf = store.subnets(DUAL_STACK);
     reboot(&store, "first", JUST_NOW);
@@ -139,20 +140,20 @@ fn a_store_that_has_never_known_a_boot_is_adopted_as_living() {
     }
     store.add(Ours, "a", &conf);
     assert_eq!(store.leases_of("h"), BTreeSet::from_iter(leased));
-    // From now on its boot is known.
+    // Now its boot is recorded.
     reboot(&store, "second", JUST_NOW);
     assert_ok(&store.call(Ours, "STATUS", "", &conf));
     assert!(store.leases().is_empty());
 }
 
-/// Why the age of a lease can't be told.
+/// Reasons why the age of a lease is unknown.
 #[rstest]
 #[case::its_time_is_in_the_future("5.00 3.00", 3600)]
 #[case::its_time_is_about_that_of_the_boot("5.00 3.00", -1)]
 #[case::the_clock_was_set_back("7200.00 100.00", -3600)]
-#[case::nobody_knows_when_the_boot_was("nobody knows", -3600)]
-#[case::the_boot_was_before_time_began("99999999999999.0 1.0", -3600)]
-fn in_doubt_a_lease_lives(#[case] uptime: &str, #[case] seconds: i64) {
+#[case::the_boot_time_is_unknown("unknown", -3600)]
+#[case::the_boot_was_before_the_epoch("99999999999999.0 1.0", -3600)]
+fn a_lease_of_unknown_age_is_valid(#[case] uptime: &str, #[case] seconds: i64) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "a", &conf);
@@ -167,18 +168,21 @@ fn in_doubt_a_lease_lives(#[case] uptime: &str, #[case] seconds: i64) {
     };
     set_time(&store, "10.1.0.3", time);
     store.add(Ours, "b", &conf);
-    let living = BTreeSet::from(["10.1.0.3".into()]);
-    assert_eq!(store.leases_of("h"), living);
-    assert!(store.leases_of("a").is_empty(), "of a, it is known");
+    let valid = BTreeSet::from(["10.1.0.3".into()]);
+    assert_eq!(store.leases_of("h"), valid);
+    assert!(
+        store.leases_of("a").is_empty(),
+        "the lease of a is of the earlier boot"
+    );
 }
 
 #[test]
-fn a_clock_that_was_set_forward_since_the_boot_voids_nothing() {
+fn a_clock_set_forward_makes_no_lease_stale() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     store.add(Ours, "a", &conf);
-    // Up for half a minute, and a lease of two minutes ago: only the birth of the file system in
-    // memory tells that the clock is not to be trusted. Here there is none to ask.
+    // Up for 30 s, and a lease of two minutes ago: only the birth time of a tmpfs would show that
+    // the clock was set forward. Without a tmpfs there is no proof.
     reboot(&store, "second", "30.00 10.00");
     store.add(HostLocal, "h", &conf);
     set_time(
@@ -198,7 +202,7 @@ fn a_clock_that_was_set_forward_since_the_boot_voids_nothing() {
 #[rstest]
 #[case::the_stamp("lock")]
 #[case::the_stamp_and_a_record(".headcni/owners/new@eth0")]
-fn a_power_cut_that_empties_files_voids_no_living_lease(#[case] emptied: &str) {
+fn a_power_failure_that_empties_files_loses_no_lease(#[case] emptied: &str) {
     let store = StoreNode::new();
     let conf = store.subnets(DUAL_STACK);
     store.add(Ours, "old", &conf);
@@ -215,7 +219,7 @@ fn a_power_cut_that_empties_files_voids_no_living_lease(#[case] emptied: &str) {
 }
 
 #[rstest]
-fn a_call_that_a_reboot_cut_short_leaves_nothing(#[values("ADD", "DEL")] verb: &str) {
+fn a_call_interrupted_by_a_reboot_leaves_nothing(#[values("ADD", "DEL")] verb: &str) {
     let store = StoreNode::new();
     let conf = store.subnets(DUAL_STACK);
     reboot(&store, "first", JUST_NOW);
@@ -225,17 +229,17 @@ fn a_call_that_a_reboot_cut_short_leaves_nothing(#[values("ADD", "DEL")] verb: &
     if verb == "ADD" {
         store.del(Ours, "k", &conf);
     }
-    let moments = after_changes(in_store(&store, moments(&store, &cut)));
+    let syscalls = after_changes(in_store(&store, syscalls(&store, &cut)));
     let first = store
         .node
         .path("/run/fake/first-proc-sys-kernel-random-boot_id");
-    for (number, moment) in moments.iter().enumerate() {
+    for (number, syscall) in syscalls.iter().enumerate() {
         store.del(Ours, "k", &conf);
         if verb == "DEL" {
             store.add(Ours, "k", &conf);
         }
-        kill_at(&store, &cut, moment);
-        // Another boot: the same file, so that there is no pile of mounts.
+        kill_at(&store, &cut, syscall);
+        // Overwrite the mounted file instead of stacking mounts.
         let id = format!("boot-{number}\n");
         File::create(&first)
             .unwrap()
@@ -243,6 +247,6 @@ fn a_call_that_a_reboot_cut_short_leaves_nothing(#[values("ADD", "DEL")] verb: &
             .unwrap();
         let leased = store.add(Ours, "x", &conf);
         assert_eq!(store.leases_of("x"), BTreeSet::from_iter(leased));
-        assert_eq!(store.leases().len(), 2, "{moment:?}: {:?}", store.leases());
+        assert_eq!(store.leases().len(), 2, "{syscall:?}: {:?}", store.leases());
     }
 }

@@ -1,4 +1,4 @@
-//! What an ADD answers, and what is remembered of it.
+//! The result of ADD and the owner's record.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{StoreNode, call, merged, assert_error, result_of};
+use crate::store_node::{StoreNode, call, merged, result_of};
 
 fn in_version(conf: &Value, version: &str) -> Value {
     merged(conf, &json!({"cniVersion": version}))
 }
 
 #[rstest]
-fn the_result_is_that_of_host_local(
+fn the_result_equals_that_of_host_local(
     #[values("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")] version: &str,
 ) {
     let answer = |plugin| {
@@ -43,7 +43,7 @@ fn the_result_is_that_of_host_local(
 }
 
 #[test]
-fn an_old_version_has_no_room_for_two_of_a_family() {
+fn two_addresses_of_a_family_are_refused_before_0_3_0() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "10.2.0.0/24"]);
     let message = store.assert_error("ADD", "a", &in_version(&conf, "0.2.0"), 7);
@@ -52,7 +52,7 @@ fn an_old_version_has_no_room_for_two_of_a_family() {
 }
 
 #[test]
-fn a_pod_is_remembered_beside_host_local_s_form() {
+fn the_pod_is_recorded_beside_the_address_file() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=1-2;\
@@ -67,7 +67,7 @@ fn a_pod_is_remembered_beside_host_local_s_form() {
         fs::read_to_string(store.file("10.1.0.2")).unwrap(),
         "a\r\neth0"
     );
-    // Also after host-local was there and the index was made anew.
+    // The record survives a rebuild after a change by host-local.
     store.add(HostLocal, "h", &conf);
     store.add(Ours, "b", &conf);
     let again = fs::read(store.file(".headcni/owners/a@eth0")).unwrap();
@@ -88,16 +88,7 @@ fn missing_pod_arguments_are_no_error(#[case] args: &str) {
 }
 
 #[test]
-fn a_directory_that_ends_in_the_networks_name_is_taken_as_it_is() {
-    let store = StoreNode::new();
-    let named = store.data_dir().join("net");
-    let conf = store.conf(&json!({"subnet": "10.1.0.0/24", "dataDir": named}));
-    store.add(Ours, "a", &conf);
-    assert_eq!(store.leases_of("a").len(), 1);
-}
-
-#[test]
-fn unless_told_otherwise_leases_lie_where_the_documents_say() {
+fn leases_are_in_the_documented_default_directory() {
     let store = StoreNode::new();
     let conf = json!({
         "cniVersion": "1.1.0", "name": "headcni", "type": "test",
@@ -106,15 +97,4 @@ fn unless_told_otherwise_leases_lie_where_the_documents_say() {
     store.add(Ours, "a", &conf);
     let lease = store.node.read("/var/lib/cni/networks/headcni/10.1.0.2");
     assert_eq!(lease.unwrap(), "a\r\neth0");
-}
-
-#[test]
-fn an_owner_that_has_a_lease_is_told_which() {
-    let store = StoreNode::new();
-    let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
-    store.add(Ours, "a", &conf);
-    let before = store.files();
-    let message = assert_error(&store.call(Ours, "ADD", "a", &conf), 102);
-    assert!(message.contains("10.1.0.2, fd00::2"), "{message}");
-    assert_eq!(store.files(), before);
 }

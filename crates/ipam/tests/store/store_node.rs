@@ -1,4 +1,4 @@
-//! A node, a data directory, and the two plugins that lease addresses in it.
+//! A node with a data directory for the two IPAM plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,10 +10,8 @@ use lab::{Call, Node, Outcome, tools};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The network that every test is about.
 pub(crate) const NETWORK: &str = "net";
 
-/// A plugin that leases addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Plugin {
     Ours,
@@ -53,12 +51,12 @@ impl StoreNode {
         self.dir.path()
     }
 
-    /// A file of the store, as the node has it: it may have mounted something there.
+    /// A file of the store as the node sees it: there may be a mount.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.node.path(self.dir.path().join(NETWORK)).join(name)
     }
 
-    /// A configuration with these keys of `ipam` in the store's data directory.
+    /// A configuration with these keys in `ipam`.
     pub(crate) fn conf(&self, ipam: &Value) -> Value {
         let ours = json!({"type": "headcni-ipam", "dataDir": self.dir.path()});
         json!({
@@ -66,7 +64,7 @@ impl StoreNode {
         })
     }
 
-    /// A configuration with one range set for each subnet.
+    /// A configuration with one range set per subnet.
     pub(crate) fn subnets(&self, subnets: &[&str]) -> Value {
         let sets: Vec<_> = subnets.iter().map(|s| json!([{"subnet": s}])).collect();
         self.conf(&json!({"ranges": sets}))
@@ -76,8 +74,14 @@ impl StoreNode {
         call.run(&self.node, plugin.path()).unwrap()
     }
 
-    /// Calls a plugin for `eth0` of a container, whatever comes of it.
-    pub(crate) fn call(&self, plugin: Plugin, verb: &str, container: &str, conf: &Value) -> Outcome {
+    /// Runs a plugin for `eth0` of a container.
+    pub(crate) fn call(
+        &self,
+        plugin: Plugin,
+        verb: &str,
+        container: &str,
+        conf: &Value,
+    ) -> Outcome {
         self.run(plugin, &call(verb, container, conf))
     }
 
@@ -87,19 +91,25 @@ impl StoreNode {
         addresses(&result_of(&self.call(plugin, "ADD", container, conf)))
     }
 
-    /// A DEL that must succeed.
+    /// A DEL, which must succeed.
     #[track_caller]
     pub(crate) fn del(&self, plugin: Plugin, container: &str, conf: &Value) {
         assert_ok(&self.call(plugin, "DEL", container, conf));
     }
 
-    /// A call of our plugin that must fail with this code, and its message.
+    /// The message of a call of headcni-ipam, which must fail with this code.
     #[track_caller]
-    pub(crate) fn assert_error(&self, verb: &str, container: &str, conf: &Value, code: u64) -> String {
+    pub(crate) fn assert_error(
+        &self,
+        verb: &str,
+        container: &str,
+        conf: &Value,
+        code: u64,
+    ) -> String {
         assert_error(&self.call(Plugin::Ours, verb, container, conf), code)
     }
 
-    /// Every file with an address for a name, and what stands in it.
+    /// Every address file with its content.
     pub(crate) fn leases(&self) -> BTreeMap<IpAddr, String> {
         let entries = fs::read_dir(self.file("")).into_iter().flatten();
         let lease = |entry: fs::DirEntry| {
@@ -110,7 +120,7 @@ impl StoreNode {
         entries.filter_map(|entry| lease(entry.unwrap())).collect()
     }
 
-    /// The addresses whose files name `eth0` of this container.
+    /// The addresses of `eth0` of a container.
     pub(crate) fn leases_of(&self, container: &str) -> BTreeSet<String> {
         let text = format!("{container}\r\neth0");
         let leases = self.leases().into_iter();
@@ -120,14 +130,14 @@ impl StoreNode {
             .collect()
     }
 
-    /// Every file below the data directory with its contents, and every directory.
+    /// Every file and directory below the data directory, with the content of files.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         let mut files = BTreeMap::new();
         list(&self.node.path(self.data_dir()), &mut files);
         files
     }
 
-    /// Writes a file of the store as somebody else would.
+    /// Writes a file into the store.
     pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
         let path = self.file(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -173,13 +183,13 @@ pub(crate) fn assert_ok(outcome: &Outcome) {
     outcome.ok().unwrap();
 }
 
-/// The result of a call that must succeed.
+/// The result of a call, which must succeed.
 #[track_caller]
 pub(crate) fn result_of(outcome: &Outcome) -> Value {
     outcome.ok_json().unwrap()
 }
 
-/// Asserts that the call failed as the specification demands, and returns its words.
+/// The message of a call, which must fail with this code.
 #[track_caller]
 pub(crate) fn assert_error(outcome: &Outcome, code: u64) -> String {
     assert!(!outcome.status.success(), "it result_of: {outcome:?}");
@@ -188,7 +198,7 @@ pub(crate) fn assert_error(outcome: &Outcome, code: u64) -> String {
     format!("{}: {}", outcome.err_msg(), outcome.err_details())
 }
 
-/// The addresses of a result, without their lengths.
+/// The addresses of a result, without prefix lengths.
 pub(crate) fn addresses(result: &Value) -> Vec<String> {
     let ips = result["ips"].as_array().unwrap().iter();
     ips.map(|ip| {
@@ -198,7 +208,6 @@ pub(crate) fn addresses(result: &Value) -> Vec<String> {
     .collect()
 }
 
-/// Writes a file in place, whatever was in it.
 pub(crate) fn overwrite(path: &Path, contents: &[u8]) {
     File::create(path).unwrap().write_all(contents).unwrap();
 }

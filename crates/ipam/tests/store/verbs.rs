@@ -1,4 +1,4 @@
-//! CHECK, GC, STATUS and VERSION.
+//! CHECK, GC, STATUS, VERSION and DEL.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::store_node::Plugin::{HostLocal, Ours};
-use crate::store_node::{StoreNode, call, assert_ok, merged, assert_error, result_of};
+use crate::store_node::{StoreNode, assert_error, assert_ok, call, merged, result_of};
 
-/// A call that is about no container.
+/// A call without a container.
 fn plain(store: &StoreNode, verb: &str, conf: &Value) -> Outcome {
     store.run(Ours, &Call::new(verb).path("/nowhere").conf(conf))
 }
@@ -22,7 +22,7 @@ fn gc(store: &StoreNode, conf: &Value, valid: &[(&str, &str)]) -> Outcome {
 }
 
 #[test]
-fn gc_releases_exactly_what_is_not_valid() {
+fn gc_releases_exactly_the_invalid_attachments() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     for (plugin, container) in [(Ours, "a"), (HostLocal, "b"), (Ours, "c"), (HostLocal, "d")] {
@@ -43,7 +43,7 @@ fn gc_releases_exactly_what_is_not_valid() {
 }
 
 #[test]
-fn gc_covers_a_node_that_restarts_without_another_boot_id() {
+fn gc_recovers_a_node_that_restarted_with_the_same_boot_id() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/29"]);
     for number in 0..5 {
@@ -58,7 +58,7 @@ fn gc_covers_a_node_that_restarts_without_another_boot_id() {
 }
 
 #[test]
-fn gc_where_there_is_no_store_makes_none() {
+fn gc_and_del_without_a_store_create_none() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     assert_ok(&gc(&store, &conf, &[]));
@@ -69,7 +69,7 @@ fn gc_where_there_is_no_store_makes_none() {
 #[rstest]
 #[case::no_list(json!("all"))]
 #[case::no_attachments(json!([{"ifname": "eth0"}]))]
-fn gc_with_a_wrong_list_releases_nothing(#[case] list: Value) {
+fn gc_with_an_invalid_list_releases_nothing(#[case] list: Value) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     store.add(Ours, "a", &conf);
@@ -79,7 +79,7 @@ fn gc_with_a_wrong_list_releases_nothing(#[case] list: Value) {
 }
 
 #[test]
-fn status_of_a_store_that_works_is_well_even_if_it_is_full() {
+fn status_of_a_full_store_succeeds() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/30"]);
     assert_ok(&plain(&store, "STATUS", &conf));
@@ -90,7 +90,7 @@ fn status_of_a_store_that_works_is_well_even_if_it_is_full() {
 }
 
 #[test]
-fn a_strict_status_tells_when_no_address_is_left() {
+fn a_strict_status_fails_when_a_range_set_is_full() {
     let store = StoreNode::new();
     let conf = store.conf(&json!({
         "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/126"}]],
@@ -112,18 +112,18 @@ fn a_strict_status_tells_when_no_address_is_left() {
 #[case::a_wrong_range(json!({"subnet": "10.1.0.0/31"}))]
 #[case::no_range(json!({}))]
 #[case::a_wrong_strategy(json!({"subnet": "10.1.0.0/24", "allocation_strategy": "best"}))]
-fn status_tells_of_a_configuration_that_no_add_would_accept(#[case] ipam: Value) {
+fn status_refuses_an_invalid_configuration(#[case] ipam: Value) {
     let store = StoreNode::new();
     assert_error(&plain(&store, "STATUS", &store.conf(&ipam)), 7);
 }
 
 #[rstest]
-#[case::the_truth(&["10.1.0.2/24", "fd00::2/64"], true)]
-#[case::half_of_it(&["10.1.0.2/24"], true)]
+#[case::all_addresses(&["10.1.0.2/24", "fd00::2/64"], true)]
+#[case::one_address(&["10.1.0.2/24"], true)]
 #[case::and_another_plugins_address(&["10.1.0.2/24", "192.0.2.1/24"], true)]
 #[case::another_address(&["10.1.0.3/24"], false)]
 #[case::one_of_two(&["10.1.0.2/24", "fd00::3/64"], false)]
-fn check_compares_with_what_was_answered(#[case] ips: &[&str], #[case] is_right: bool) {
+fn check_compares_the_lease_with_prev_result(#[case] ips: &[&str], #[case] is_right: bool) {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     for container in ["a", "b"] {
@@ -146,19 +146,19 @@ fn check_compares_with_what_was_answered(#[case] ips: &[&str], #[case] is_right:
 }
 
 #[test]
-fn check_tells_when_a_file_is_gone() {
+fn check_fails_when_an_address_file_is_missing() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24", "fd00::/64"]);
     let result = result_of(&store.call(Ours, "ADD", "a", &conf));
-    let known = merged(&conf, &json!({"prevResult": result}));
-    assert_ok(&store.call(Ours, "CHECK", "a", &known));
+    let with_prev_result = merged(&conf, &json!({"prevResult": result}));
+    assert_ok(&store.call(Ours, "CHECK", "a", &with_prev_result));
     std::fs::remove_file(store.file("fd00::2")).unwrap();
-    let message = store.assert_error("CHECK", "a", &known, 112);
+    let message = store.assert_error("CHECK", "a", &with_prev_result, 112);
     assert!(message.contains("fd00::2"), "{message}");
 }
 
 #[test]
-fn version_is_answered_without_anything_else() {
+fn version_needs_no_configuration() {
     let store = StoreNode::new();
     let conf = json!({"cniVersion": "1.0.0"});
     let answer = result_of(&plain(&store, "VERSION", &conf));
@@ -172,7 +172,7 @@ fn version_is_answered_without_anything_else() {
 }
 
 #[test]
-fn del_of_what_never_was_succeeds_again_and_again() {
+fn del_of_an_unknown_container_succeeds() {
     let store = StoreNode::new();
     let conf = store.subnets(&["10.1.0.0/24"]);
     store.add(Ours, "a", &conf);
@@ -183,8 +183,26 @@ fn del_of_what_never_was_succeeds_again_and_again() {
         assert_eq!(outcome.stdout, "");
     }
     assert_eq!(store.files(), before);
-    // Without a namespace, as after a reboot.
+    // Without a netns, as after a reboot.
     let del = Call::new("DEL").container_id("a").ifname("eth0");
     assert_ok(&store.run(Ours, &del.path("/nowhere").conf(&conf)));
+    assert!(store.leases().is_empty());
+}
+
+#[test]
+fn another_ipam_type_is_refused_but_its_leases_can_be_released() {
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24"]);
+    store.add(Ours, "a", &conf);
+    let mut other = conf.clone();
+    other["ipam"]["type"] = "host-local".into();
+    for verb in ["ADD", "CHECK", "STATUS"] {
+        let message = store.assert_error(verb, "b", &other, 7);
+        for word in ["ipam.type", "headcni-ipam", "host-local"] {
+            assert!(message.contains(word), "{verb}: {message}");
+        }
+    }
+    assert_eq!(store.leases().len(), 1);
+    store.del(Ours, "a", &other);
     assert!(store.leases().is_empty());
 }
