@@ -29,7 +29,6 @@ fn headcni_ipam_leases_by_the_document(#[case] document: &str) {
         json!({
             "cniVersion": "1.0.0",
             "ips": [{ "address": "10.244.0.2/16", "gateway": "10.244.0.1" }],
-            "dns": {},
         })
     );
     // Sequential: the address of `a` is not reused yet.
