@@ -42,7 +42,7 @@ impl<'a> Verbs<'a> {
     }
 
     /// ADD: leases an address from each range set.
-    pub fn add(self, to: &Attachment) -> Result<NetResult, Error> {
+    pub fn add(&self, to: &Attachment) -> Result<NetResult, Error> {
         let conf = IpamConf::parse(&self.call.conf, &to.args)?;
         let store = self.use_store(IpamConf::store(&self.call.conf)?);
         let owner = LeaseOwner::new(&to.container, &to.ifname);
@@ -77,7 +77,7 @@ impl<'a> Verbs<'a> {
     }
 
     /// DEL: releases the lease of an attachment.
-    pub fn del(self, of: &Attachment) -> Result<(), Error> {
+    pub fn del(&self, of: &Attachment) -> Result<(), Error> {
         let store = self.use_store(IpamConf::store_for_cleanup(&self.call.conf)?);
         let owner = LeaseOwner::new(&of.container, &of.ifname);
         let released = self.with_retry(|| match store.open_existing()? {
@@ -89,7 +89,7 @@ impl<'a> Verbs<'a> {
     }
 
     /// CHECK: fails unless the attachment has a lease for the addresses in `prevResult`.
-    pub fn check(self, of: &Attachment) -> Result<(), Error> {
+    pub fn check(&self, of: &Attachment) -> Result<(), Error> {
         let conf = IpamConf::parse(&self.call.conf, &of.args)?;
         let store = self.use_store(IpamConf::store(&self.call.conf)?);
         let owner = LeaseOwner::new(&of.container, &of.ifname);
@@ -113,7 +113,7 @@ impl<'a> Verbs<'a> {
     }
 
     /// GC: releases the leases of all attachments that are not in `valid`.
-    pub fn gc(self, valid: &[ValidAttachment]) -> Result<(), Error> {
+    pub fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         let store = self.use_store(IpamConf::store_for_cleanup(&self.call.conf)?);
         let Some(mut store) = store.open_existing()? else {
             return Ok(());
@@ -135,7 +135,7 @@ impl<'a> Verbs<'a> {
     }
 
     /// STATUS: fails if an ADD can't succeed.
-    pub fn status(self) -> Result<(), Error> {
+    pub fn status(&self) -> Result<(), Error> {
         let unavailable = |error: StoreError| Error {
             code: code::NOT_AVAILABLE,
             ..Error::from(error)
@@ -158,13 +158,13 @@ impl<'a> Verbs<'a> {
         Ok(())
     }
 
-    fn use_store(self, store: LeaseStore) -> LeaseStore {
+    fn use_store(&self, store: LeaseStore) -> LeaseStore {
         (self.debug)(format_args!("lease store {}", store.dir().display()));
         store.with_boot_id(self.boot_id)
     }
 
     fn with_retry<T>(
-        self,
+        &self,
         attempt: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         retry(attempt, |error| {
