@@ -91,7 +91,10 @@ fn strategy_in<'a>(ipam: Option<&'a Value>, default: Option<&'a str>) -> Option<
         // One that doesn't exist has chosen nothing, and could be anything.
         OWN_IPAM => {
             let named = key("allocation_strategy").unwrap_or("sequential");
-            named.parse::<ipam::Strategy>().ok().map(|_| named)
+            named
+                .parse::<ipam::AllocationStrategy>()
+                .ok()
+                .map(|_| named)
         }
         kind => PluginType::new("ipam.type", kind).ok().map(|_| kind),
     }

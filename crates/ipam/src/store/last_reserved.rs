@@ -1,6 +1,6 @@
-//! The newest lease of a range set, which host-local keeps in `last_reserved_ip.N`.
+//! `last_reserved_ip.N`: host-local's last allocation per range set.
 //!
-//! It is a hint where to look for a free address, so that a torn one does no harm.
+//! It is only a hint where to start the search, so a torn file does no harm.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -12,27 +12,26 @@ use rustix::fs::OFlags;
 
 use super::file;
 
-/// More than the longest address.
+/// Longer than the longest address.
 const BUFFER_BYTES: usize = 64;
 
-/// The newest lease of a set, and its file.
-pub(super) struct Newest {
+pub(super) struct LastReserved {
     path: PathBuf,
-    /// Absent if there is none yet, or none that can be read.
+    /// `None` if it is missing or unreadable.
     file: Option<File>,
-    /// At least as long as the file is.
+    /// Upper bound of the file's length.
     length: usize,
     pub(super) address: Option<IpAddr>,
 }
 
-impl Newest {
+impl LastReserved {
     pub(super) fn of_set(dir: &Path, number: usize) -> Self {
         let path = dir.join(format!("last_reserved_ip.{number}"));
         let mut buffer = [0; BUFFER_BYTES];
         let read = file::open(&path, OFlags::RDWR)
             .and_then(|file| Ok((file.read_at(&mut buffer, 0)?, file)));
         let (length, file) = match read {
-            // It may go on behind the buffer.
+            // The file may be longer than the buffer.
             Ok((BUFFER_BYTES, file)) => (usize::MAX, Some(file)),
             Ok((length, file)) => (length, Some(file)),
             Err(error) if error.kind() == ErrorKind::NotFound => (0, None),
@@ -47,10 +46,8 @@ impl Newest {
         }
     }
 
-    /// Notes a lease, without ever emptying the file.
-    ///
-    /// ext4 takes an emptied file for one that is being replaced, and writes it to disk at once.
-    pub(super) fn note(&mut self, address: IpAddr) -> io::Result<()> {
+    /// Stores the address without truncating the file first: ext4 would flush it.
+    pub(super) fn store(&mut self, address: IpAddr) -> io::Result<()> {
         let text = address.to_string();
         let file = match self.file.take() {
             Some(file) => file,
@@ -81,15 +78,18 @@ mod tests {
     #[case::a_line(Some(" 10.1.0.2\n"), Some("10.1.0.2"))]
     #[case::a_torn_one(Some("10.1."), None)]
     #[case::too_much(Some(&*"10.1.0.2 ".repeat(1000)), None)]
-    fn whatever_was_there_is_replaced(#[case] before: Option<&str>, #[case] read: Option<&str>) {
+    fn any_earlier_content_is_replaced(#[case] before: Option<&str>, #[case] read: Option<&str>) {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("last_reserved_ip.7");
         if let Some(text) = before {
             replace(&path, text.as_bytes()).unwrap();
         }
-        let mut newest = Newest::of_set(directory.path(), 7);
-        assert_eq!(newest.address, read.map(|text| text.parse().unwrap()));
-        newest.note("10.1.0.113".parse().unwrap()).unwrap();
+        let mut last_reserved = LastReserved::of_set(directory.path(), 7);
+        assert_eq!(
+            last_reserved.address,
+            read.map(|text| text.parse().unwrap())
+        );
+        last_reserved.store("10.1.0.113".parse().unwrap()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "10.1.0.113");
     }
 }

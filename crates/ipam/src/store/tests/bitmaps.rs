@@ -1,4 +1,4 @@
-//! The maps on disk: whoever leased what by which of them, they say what the directory says.
+//! The bitmap files agree with the directory, whichever range an address was leased from.
 
 use rstest::rstest;
 
@@ -17,14 +17,14 @@ fn pair(subnet: &str, first: u8) -> Range {
     .unwrap()
 }
 
-/// Asserts that each map on disk is as it would be if it were made now, and counts them.
+/// Asserts that each bitmap file equals a rebuilt one, and returns their number.
 #[track_caller]
-fn assert_right(directory: &TempDir) -> usize {
+fn assert_valid(directory: &TempDir) -> usize {
     let net = directory.path().join("net");
-    let maps = used::maps(&net).unwrap();
+    let maps = crate::store::bitmaps::list(&net).unwrap();
     for (path, window) in &maps {
         let bytes = fs::read(path).unwrap();
-        let fresh = used::rebuild(&net, *window).unwrap();
+        let fresh = crate::store::bitmaps::rebuild(&net, *window).unwrap();
         assert_eq!(bytes, fresh.bits().to_bytes(), "{window}");
     }
     maps.len()
@@ -42,10 +42,7 @@ fn assert_right(directory: &TempDir) -> usize {
     vec![vec![pair("10.1.0.0/24", 2)], vec![pair("10.1.0.0/16", 4)]], 1)]
 #[case::a_huge_subnet_and_a_part_of_it(
     vec![vec![pair("10.0.0.0/8", 2)], vec![pair("10.1.0.0/24", 4)]], 1)]
-fn a_lease_is_noted_in_every_map_that_has_it(
-    #[case] sets: Vec<Vec<Range>>,
-    #[case] expected: usize,
-) {
+fn a_lease_is_marked_in_its_bitmap(#[case] sets: Vec<Vec<Range>>, #[case] expected: usize) {
     let directory = TempDir::new().unwrap();
     let sets: Vec<RangeSet> = sets
         .into_iter()
@@ -54,41 +51,41 @@ fn a_lease_is_noted_in_every_map_that_has_it(
     let store = store(&directory);
     for container in ["a", "b"] {
         lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
-        assert_eq!(assert_right(&directory), expected);
+        assert_eq!(assert_valid(&directory), expected);
     }
     for container in ["b", "a"] {
         store.open().unwrap().release(&owner(container)).unwrap();
-        assert_eq!(assert_right(&directory), expected);
+        assert_eq!(assert_valid(&directory), expected);
     }
 }
 
 #[test]
-fn a_requested_address_is_noted() {
+fn a_requested_address_is_marked_in_its_bitmap() {
     let directory = TempDir::new().unwrap();
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
     let store = store(&directory);
     lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
-    let asked = [ip("10.1.0.9")];
-    lease(&mut store.open().unwrap(), "b", &sets, &asked).unwrap();
-    assert_eq!(assert_right(&directory), 2);
+    let requested = [ip("10.1.0.9")];
+    lease(&mut store.open().unwrap(), "b", &sets, &requested).unwrap();
+    assert_eq!(assert_valid(&directory), 2);
 }
 
 #[test]
-fn a_map_takes_the_place_of_those_that_overlap_with_it() {
+fn a_new_bitmap_replaces_those_that_overlap_with_it() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let lease_from = |subnet: &str, container: &str| {
         let given = lease(&mut store.open().unwrap(), container, &[set(subnet)], &[]);
-        assert_right(&directory);
+        assert_valid(&directory);
         given.unwrap()
     };
-    // As when the subnet of a network is changed, and changed back.
+    // The subnet of a network is changed, and changed back.
     lease_from("10.1.0.0/24", "a");
     lease_from("10.2.0.0/24", "b");
     assert_eq!(lease_from("10.1.0.0/16", "c"), [ip("10.1.0.3")]);
     assert_eq!(lease_from("10.1.0.0/24", "d"), [ip("10.1.0.4")]);
     let net = directory.path().join("net");
-    let mut windows: Vec<String> = used::maps(&net)
+    let mut windows: Vec<String> = crate::store::bitmaps::list(&net)
         .unwrap()
         .iter()
         .map(|(_, window)| window.to_string())

@@ -1,7 +1,7 @@
-//! The bitmaps of the index on disk, one per subnet.
+//! The index's bitmap files, one per subnet.
 //!
-//! No two of them have an address in common: whoever makes a map removes those that overlap with
-//! it. So whoever has read the map of an address knows that it is the only one.
+//! Bitmaps never overlap: creating one removes those that overlap with it. So an address is in at
+//! most one bitmap.
 
 use std::fs;
 use std::io;
@@ -19,10 +19,10 @@ use crate::bitmap::Bitmap;
 
 const PREFIX: &str = "used.";
 
-/// Room for a few entries of a directory, and for one of the longest name.
+/// Fits several directory entries, at least one of the longest name.
 const ENTRIES_BYTES: usize = 2048;
 
-/// The part of a subnet that has a map: all of it, or of a huge one the block that `first` is in.
+/// The part of a subnet that has a bitmap: all of it, or the block around `first` of a huge one.
 pub(super) fn window(subnet: IpNet, first: IpAddr) -> IpNet {
     let longest = subnet.max_prefix_len() - Bitmap::MAX_HOST_BITS;
     let block = IpNet::new(first, subnet.prefix_len().max(longest)).unwrap_or(subnet);
@@ -50,27 +50,26 @@ fn offset(subnet: IpNet, address: IpAddr) -> usize {
     usize::try_from(distance).unwrap_or_default()
 }
 
-/// The map of a window.
-pub(super) struct Map {
+pub(super) struct SubnetBitmap {
     window: IpNet,
-    /// With no file if it was made of the directory's names.
+    /// Has no file if it was rebuilt from the directory.
     bits: Bitmap,
 }
 
-impl Map {
+impl SubnetBitmap {
     pub(super) fn bits(&self) -> &Bitmap {
         &self.bits
     }
 
-    pub(super) fn is_made(&self) -> bool {
+    pub(super) fn is_rebuilt(&self) -> bool {
         self.bits.file().is_none()
     }
 
-    pub(super) fn has(&self, address: IpAddr) -> bool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.window.contains(&address)
     }
 
-    fn note_lease(&mut self, address: IpAddr) -> io::Result<()> {
+    fn mark_leased(&mut self, address: IpAddr) -> io::Result<()> {
         let bit = offset(self.window, address);
         self.bits.set_used(bit);
         let (index, byte) = self.bits.byte_of(bit);
@@ -81,20 +80,20 @@ impl Map {
     }
 }
 
-/// The map of a window, from its file or else made of the directory's names.
-pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<Map> {
+/// Opens the bitmap of a window, or rebuilds it.
+pub(super) fn load(dir: &Path, window: IpNet) -> io::Result<SubnetBitmap> {
     match file::open(&path(dir, window), OFlags::RDWR | OFlags::NOFOLLOW) {
-        Ok(file) => Ok(Map {
+        Ok(file) => Ok(SubnetBitmap {
             window,
             bits: Bitmap::of_file(file, bits(window)),
         }),
-        // None, or none of ours.
+        // Missing or foreign.
         Err(_) => rebuild(dir, window),
     }
 }
 
-/// The map of a window as the directory has it now.
-pub(super) fn rebuild(dir: &Path, window: IpNet) -> io::Result<Map> {
+/// Builds the bitmap of a window from the names in the directory.
+pub(super) fn rebuild(dir: &Path, window: IpNet) -> io::Result<SubnetBitmap> {
     let mut map = Bitmap::free(bits(window));
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -103,45 +102,49 @@ pub(super) fn rebuild(dir: &Path, window: IpNet) -> io::Result<Map> {
             map.set_used(offset(window, address));
         }
     }
-    // Without a file it is made anew each time, which is slow and right.
+    // If the file can't be written, every call rebuilds it: slow but correct.
     let _ =
         remove_overlapping(dir, window).and_then(|()| replace(&path(dir, window), &map.to_bytes()));
-    Ok(Map { window, bits: map })
+    Ok(SubnetBitmap { window, bits: map })
 }
 
 fn remove_overlapping(dir: &Path, window: IpNet) -> io::Result<()> {
     let overlaps = |other: &IpNet| other.contains(&window) || window.contains(other);
-    maps(dir)?
+    list(dir)?
         .iter()
         .filter(|(_, other)| *other != window && overlaps(other))
         .try_for_each(|(path, _)| remove(path))
 }
 
-/// Notes leases in the maps that they were chosen by, and if need be in others.
-pub(super) fn note_leases(dir: &Path, known: &mut [Map], leased: &[IpAddr]) -> io::Result<()> {
-    // What was made has taken the place of others, maybe of those that were read before.
-    if known.iter().any(Map::is_made) {
-        return note(dir, leased, Bit::Used);
+/// Marks addresses as leased, in the bitmaps they were picked from where possible.
+pub(super) fn mark_leased(
+    dir: &Path,
+    loaded: &mut [SubnetBitmap],
+    leased: &[IpAddr],
+) -> io::Result<()> {
+    // A rebuilt bitmap may have replaced one that was loaded before.
+    if loaded.iter().any(SubnetBitmap::is_rebuilt) {
+        return mark(dir, leased, Bit::Used);
     }
     let mut elsewhere = Vec::new();
     for address in leased {
-        match known.iter_mut().find(|map| map.has(*address)) {
-            Some(map) => map.note_lease(*address)?,
+        match loaded.iter_mut().find(|map| map.contains(*address)) {
+            Some(map) => map.mark_leased(*address)?,
             None => elsewhere.push(*address),
         }
     }
     if elsewhere.is_empty() {
         return Ok(());
     }
-    note(dir, &elsewhere, Bit::Used)
+    mark(dir, &elsewhere, Bit::Used)
 }
 
-/// Notes a lease or a release in every map that has the address.
-pub(super) fn note(dir: &Path, addresses: &[IpAddr], state: Bit) -> io::Result<()> {
-    for (path, subnet) in maps(dir)? {
+/// Updates every bitmap that contains one of the addresses.
+pub(super) fn mark(dir: &Path, addresses: &[IpAddr], state: Bit) -> io::Result<()> {
+    for (path, subnet) in list(dir)? {
         for address in addresses.iter().filter(|address| subnet.contains(*address)) {
             match set_bit(&path, offset(subnet, *address), state) {
-                // Not a map of ours. One is made anew when it is needed.
+                // Too short, so not ours. It is rebuilt when needed.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => remove(&path)?,
                 outcome => outcome?,
             }
@@ -150,7 +153,6 @@ pub(super) fn note(dir: &Path, addresses: &[IpAddr], state: Bit) -> io::Result<(
     Ok(())
 }
 
-/// Whether an address is leased.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Bit {
     Used,
@@ -171,17 +173,17 @@ fn set_bit(path: &Path, bit: usize, state: Bit) -> io::Result<()> {
     file.write_all_at(&[new], (bit / 8) as u64)
 }
 
-/// Forgets all maps; they are made anew when they are needed.
-pub(super) fn forget(dir: &Path) -> io::Result<()> {
-    for (path, _) in maps(dir)? {
-        // What can't be removed is no map of ours.
+/// Removes all bitmaps; they are rebuilt when needed.
+pub(super) fn remove_all(dir: &Path) -> io::Result<()> {
+    for (path, _) in list(dir)? {
+        // A directory, for example: not ours.
         let _ = remove(&path);
     }
     Ok(())
 }
 
-/// Every map with its path.
-pub(super) fn maps(dir: &Path) -> io::Result<Vec<(PathBuf, IpNet)>> {
+/// Every bitmap file with its window.
+pub(super) fn list(dir: &Path) -> io::Result<Vec<(PathBuf, IpNet)>> {
     let index = index_dir(dir);
     let listed = file::open(&index, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];

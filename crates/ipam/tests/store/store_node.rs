@@ -1,4 +1,4 @@
-//! A node, a data directory, and the two plugins that lease addresses in it.
+//! A node with a data directory for the two IPAM plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,10 +10,8 @@ use lab::{Call, Node, Outcome, tools};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The network that every test is about.
 pub(crate) const NETWORK: &str = "net";
 
-/// A plugin that leases addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Plugin {
     Ours,
@@ -36,12 +34,12 @@ impl Plugin {
     }
 }
 
-pub(crate) struct Scene {
+pub(crate) struct StoreNode {
     pub(crate) node: Node,
     dir: TempDir,
 }
 
-impl Scene {
+impl StoreNode {
     pub(crate) fn new() -> Self {
         Self {
             node: Node::new("ipam").unwrap(),
@@ -53,12 +51,12 @@ impl Scene {
         self.dir.path()
     }
 
-    /// A file of the store, as the node has it: it may have mounted something there.
+    /// A file of the store as the node sees it: there may be a mount.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.node.path(self.dir.path().join(NETWORK)).join(name)
     }
 
-    /// A configuration with these keys of `ipam` in the scene's data directory.
+    /// A configuration with these keys in `ipam`.
     pub(crate) fn conf(&self, ipam: &Value) -> Value {
         let ours = json!({"type": "headcni-ipam", "dataDir": self.dir.path()});
         json!({
@@ -66,7 +64,7 @@ impl Scene {
         })
     }
 
-    /// A configuration with one range set for each subnet.
+    /// A configuration with one range set per subnet.
     pub(crate) fn subnets(&self, subnets: &[&str]) -> Value {
         let sets: Vec<_> = subnets.iter().map(|s| json!([{"subnet": s}])).collect();
         self.conf(&json!({"ranges": sets}))
@@ -76,30 +74,42 @@ impl Scene {
         call.run(&self.node, plugin.path()).unwrap()
     }
 
-    /// Calls a plugin for `eth0` of a container, whatever comes of it.
-    pub(crate) fn ask(&self, plugin: Plugin, verb: &str, who: &str, conf: &Value) -> Outcome {
-        self.run(plugin, &call(verb, who, conf))
+    /// Runs a plugin for `eth0` of a container.
+    pub(crate) fn call(
+        &self,
+        plugin: Plugin,
+        verb: &str,
+        container: &str,
+        conf: &Value,
+    ) -> Outcome {
+        self.run(plugin, &call(verb, container, conf))
     }
 
     /// The addresses of an ADD, which must succeed.
     #[track_caller]
-    pub(crate) fn add(&self, plugin: Plugin, who: &str, conf: &Value) -> Vec<String> {
-        addresses(&succeeded(&self.ask(plugin, "ADD", who, conf)))
+    pub(crate) fn add(&self, plugin: Plugin, container: &str, conf: &Value) -> Vec<String> {
+        addresses(&result_of(&self.call(plugin, "ADD", container, conf)))
     }
 
-    /// A DEL that must succeed.
+    /// A DEL, which must succeed.
     #[track_caller]
-    pub(crate) fn del(&self, plugin: Plugin, who: &str, conf: &Value) {
-        done(&self.ask(plugin, "DEL", who, conf));
+    pub(crate) fn del(&self, plugin: Plugin, container: &str, conf: &Value) {
+        assert_ok(&self.call(plugin, "DEL", container, conf));
     }
 
-    /// A call of our plugin that must fail with this code, and its message.
+    /// The message of a call of headcni-ipam, which must fail with this code.
     #[track_caller]
-    pub(crate) fn refused(&self, verb: &str, who: &str, conf: &Value, code: u64) -> String {
-        refused(&self.ask(Plugin::Ours, verb, who, conf), code)
+    pub(crate) fn assert_error(
+        &self,
+        verb: &str,
+        container: &str,
+        conf: &Value,
+        code: u64,
+    ) -> String {
+        assert_error(&self.call(Plugin::Ours, verb, container, conf), code)
     }
 
-    /// Every file with an address for a name, and what stands in it.
+    /// Every address file with its content.
     pub(crate) fn leases(&self) -> BTreeMap<IpAddr, String> {
         let entries = fs::read_dir(self.file("")).into_iter().flatten();
         let lease = |entry: fs::DirEntry| {
@@ -110,9 +120,9 @@ impl Scene {
         entries.filter_map(|entry| lease(entry.unwrap())).collect()
     }
 
-    /// The addresses whose files name `eth0` of this container.
-    pub(crate) fn leases_of(&self, who: &str) -> BTreeSet<String> {
-        let text = format!("{who}\r\neth0");
+    /// The addresses of `eth0` of a container.
+    pub(crate) fn leases_of(&self, container: &str) -> BTreeSet<String> {
+        let text = format!("{container}\r\neth0");
         let leases = self.leases().into_iter();
         leases
             .filter(|(_, owner)| *owner == text)
@@ -120,14 +130,14 @@ impl Scene {
             .collect()
     }
 
-    /// Every file below the data directory with its contents, and every directory.
+    /// Every file and directory below the data directory, with the content of files.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         let mut files = BTreeMap::new();
         list(&self.node.path(self.data_dir()), &mut files);
         files
     }
 
-    /// Writes a file of the store as somebody else would.
+    /// Writes a file into the store.
     pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
         let path = self.file(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -152,9 +162,9 @@ fn list(dir: &Path, files: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
 }
 
 /// A call for `eth0` of a container.
-pub(crate) fn call(verb: &str, who: &str, conf: &Value) -> Call {
+pub(crate) fn call(verb: &str, container: &str, conf: &Value) -> Call {
     Call::new(verb)
-        .container_id(who)
+        .container_id(container)
         .ifname("eth0")
         .netns("/run/netns/none")
         .path("/nowhere")
@@ -169,26 +179,26 @@ pub(crate) fn merged(object: &Value, more: &Value) -> Value {
 }
 
 #[track_caller]
-pub(crate) fn done(outcome: &Outcome) {
+pub(crate) fn assert_ok(outcome: &Outcome) {
     outcome.ok().unwrap();
 }
 
-/// The result of a call that must succeed.
+/// The result of a call, which must succeed.
 #[track_caller]
-pub(crate) fn succeeded(outcome: &Outcome) -> Value {
+pub(crate) fn result_of(outcome: &Outcome) -> Value {
     outcome.ok_json().unwrap()
 }
 
-/// Asserts that the call failed as the specification demands, and returns its words.
+/// The message of a call, which must fail with this code.
 #[track_caller]
-pub(crate) fn refused(outcome: &Outcome, code: u64) -> String {
-    assert!(!outcome.status.success(), "it succeeded: {outcome:?}");
+pub(crate) fn assert_error(outcome: &Outcome, code: u64) -> String {
+    assert!(!outcome.status.success(), "it result_of: {outcome:?}");
     assert_eq!(outcome.err_code(), Some(code), "{outcome:?}");
     assert!(!outcome.err_msg().is_empty(), "{outcome:?}");
     format!("{}: {}", outcome.err_msg(), outcome.err_details())
 }
 
-/// The addresses of a result, without their lengths.
+/// The addresses of a result, without prefix lengths.
 pub(crate) fn addresses(result: &Value) -> Vec<String> {
     let ips = result["ips"].as_array().unwrap().iter();
     ips.map(|ip| {
@@ -198,7 +208,6 @@ pub(crate) fn addresses(result: &Value) -> Vec<String> {
     .collect()
 }
 
-/// Writes a file in place, whatever was in it.
 pub(crate) fn overwrite(path: &Path, contents: &[u8]) {
     File::create(path).unwrap().write_all(contents).unwrap();
 }
