@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use api::event::EventPod;
 use api::messages::{self, Answer, Ask, PodState};
-use net::ruleset::LINK_GROUP;
 use net::{PROTO_HEADCNI, RouteKind, Socket};
+use ruleset::LINK_GROUP;
 use tokio::sync::watch;
 
 use node_config::Mode;

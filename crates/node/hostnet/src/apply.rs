@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use net::ethtool::{Ethtool, Switch};
-use net::ruleset::{self, Sets, Table};
-use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, host_ports, sysctl};
+use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, sysctl};
+use ruleset::{Sets, Table, host_ports};
 
 use super::plan::unreachable;
 use super::{Action, Desired, LO_INDEX, NetworkError, Sockets};

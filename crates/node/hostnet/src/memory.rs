@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use net::ethtool::Switch;
-use net::ruleset::{self, Fingerprint, Table};
 use net::{Link, NetError};
+use ruleset::{Fingerprint, Table};
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Desired, NetworkError, Observed, Place, Sockets};

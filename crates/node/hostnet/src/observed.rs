@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use net::ethtool::{Ethtool, Features};
-use net::host_ports::{self, HostPort, HostPortError};
-use net::ruleset::{self, Fingerprint, Sets, Table};
 use net::{
     Address, DestinationRule, Errno, Link, Neighbour, NetError, PROTO_ROUTER, Route, RouteKind,
     Socket, sysctl,
 };
+use ruleset::host_ports::{self, HostPort, HostPortError};
+use ruleset::{Fingerprint, Sets, Table};
 
 use super::desired::Family;
 use super::plan::{FORWARD_IPV4, FORWARD_IPV6, accept_ra, uplinks};

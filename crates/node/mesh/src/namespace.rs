@@ -15,7 +15,6 @@ use std::thread;
 
 use ipnet::IpNet;
 use net::nft::{self, NftError};
-use net::ruleset;
 use net::{Batch, End, Errno, Mac, NetError, Netns, NewVeth, Settings, Socket, VisitError, sysctl};
 
 use node_core::MeshLink;

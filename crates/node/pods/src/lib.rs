@@ -25,7 +25,7 @@ use std::time::Duration;
 use api::event::Event;
 use api::messages::{Pod, PodState};
 use ipam::SeenLease;
-use net::host_ports::HostPort;
+use ruleset::host_ports::HostPort;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use api::event::EventPod;
 use cni::{IfName, Interface, NetResult, Pod};
 use net::Mac;
-use net::host_ports::HostPort;
+use ruleset::host_ports::HostPort;
 use state::netns::Identity;
 use state::{Content, Progress, Record, Stamp, boot_id};
 

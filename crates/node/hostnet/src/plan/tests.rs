@@ -2,9 +2,9 @@ mod of_mesh;
 
 use std::collections::BTreeMap;
 
-use net::ruleset::Fingerprint;
 use net::{Address, Link};
 use rstest::rstest;
+use ruleset::Fingerprint;
 
 use super::*;
 use crate::Tables;
