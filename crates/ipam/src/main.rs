@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use calllog::CallLog;
+use cni::call_log::{CallLog, LogSettings};
 use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
 
 /// The allocator of musl asks the kernel for every other page, which is a tenth of a short call.
@@ -21,7 +21,7 @@ fn logged<T>(
     attachment: Option<&Attachment>,
     work: impl FnOnce(&CallLog<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let settings = calllog::Settings::of_call(call)?;
+    let settings = LogSettings::of_call(call)?;
     let log = CallLog::start("headcni-ipam", &settings, call, attachment);
     let outcome = work(&log);
     log.finish(outcome.as_ref().err());
@@ -39,7 +39,7 @@ impl Plugin for HeadcniIpam {
 
     fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
         logged(call, Some(to), |log| {
-            ipam::add(call, to).inspect(|result| log.gave(result))
+            ipam::add(call, to).inspect(|result| log.record_ips(result))
         })
     }
 
