@@ -1,4 +1,4 @@
-//! What is in the kernel's nftables.
+//! Queries: generation, tables, elements.
 
 use rustix::io::Errno;
 
@@ -18,53 +18,53 @@ const NFTA_SET_NAME: u16 = 2;
 /// `NFTNL_UDATA_TABLE_COMMENT`, libnftnl's `include/libnftnl/udata.h`
 const UDATA_TABLE_COMMENT: u8 = 0;
 
-/// The number that every change to the ruleset makes higher, whoever makes it.
+/// The generation of the ruleset, which every change increments.
 pub fn generation(socket: &Socket) -> Result<u32, NetError> {
-    let attempt = "ask for the generation of the nftables ruleset";
-    let answer = socket.ask(message::GETGEN, attempt, write_header, |message| {
+    let attempt = "get generation of the nftables ruleset";
+    let reply = socket.get(message::GETGEN, attempt, write_header, |message| {
         let payload = attribute(message.payload.get(HEADER_LEN..)?, NFTA_GEN_ID)?;
         Some(u32::from_be_bytes(payload.try_into().ok()?))
     })?;
-    answer.ok_or_else(|| NetError::talk(attempt)(Errno::BADMSG))
+    reply.ok_or_else(|| NetError::io(attempt)(Errno::BADMSG))
 }
 
 /// A table of the family `inet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableFacts {
-    /// Its number, which no other table ever has.
+pub struct TableInfo {
+    /// Handle; the kernel never uses it again.
     pub handle: u64,
-    /// `NFT_TABLE_F_*`: a dormant one does nothing.
+    /// `NFT_TABLE_F_*`
     pub flags: u32,
-    /// Empty if it has none.
+    /// Comment, or empty.
     pub comment: String,
 }
 
-/// What is known about a table; nothing if there is no such table.
-pub fn table(socket: &Socket, name: &str) -> Result<Option<TableFacts>, NetError> {
-    let answer = socket.ask(
+/// A table of the family `inet`, if it exists.
+pub fn table(socket: &Socket, name: &str) -> Result<Option<TableInfo>, NetError> {
+    let reply = socket.get(
         message::GETTABLE,
-        &format!("look for the nftables table inet {name}"),
+        &format!("get nftables table inet {name}"),
         |message| {
             write_header(message);
             message.text(NFTA_TABLE_NAME, name);
         },
         |message| {
             let attrs = message.payload.get(HEADER_LEN..)?;
-            let words = attribute(attrs, NFTA_TABLE_USERDATA).unwrap_or_default();
-            Some(TableFacts {
+            let userdata = attribute(attrs, NFTA_TABLE_USERDATA).unwrap_or_default();
+            Some(TableInfo {
                 handle: u64_be(attribute(attrs, NFTA_TABLE_HANDLE)?)?,
                 flags: u32_be(attribute(attrs, NFTA_TABLE_FLAGS)?)?,
-                comment: comment_in(words),
+                comment: comment_in(userdata),
             })
         },
     );
-    match answer {
+    match reply {
         Err(error) if error.is(Errno::NOENT) => Ok(None),
-        answer => answer,
+        reply => reply,
     }
 }
 
-/// The comment in what `nft` keeps with a table: kind, length and payload of each thing.
+/// The comment in the user data of a table: kind, length and payload of each entry.
 fn comment_in(mut userdata: &[u8]) -> String {
     while let [kind, length, rest @ ..] = userdata {
         let length = usize::from(*length);
@@ -77,32 +77,30 @@ fn comment_in(mut userdata: &[u8]) -> String {
     String::new()
 }
 
-/// The element of a set or map with this key, if it is there.
-///
-/// An error that is `NOENT` means that the set itself is missing.
+/// The element of a set or map with this key, if it exists; `ENOENT` if the set does not.
 pub fn element(socket: &Socket, set: Set<'_>, key: &[u8]) -> Result<Option<Element>, NetError> {
     let wanted = [Element::member(key.to_vec())];
-    let answer = socket.ask(
+    let reply = socket.get(
         message::GETSETELEM,
-        &format!("look into {set}"),
+        &format!("get element of {set}"),
         |message| write_list(message, set, &wanted),
         |message| read_list(message.payload).pop(),
     );
-    match answer {
+    match reply {
         Err(error) if error.is(Errno::NOENT) => {
-            // The kernel has the same number for a missing element, set and table.
-            find(socket, set)?;
+            // ENOENT stands for a missing element, set or table.
+            ensure_exists(socket, set)?;
             Ok(None)
         }
-        answer => answer,
+        reply => reply,
     }
 }
 
-fn find(socket: &Socket, set: Set<'_>) -> Result<(), NetError> {
+fn ensure_exists(socket: &Socket, set: Set<'_>) -> Result<(), NetError> {
     socket
-        .ask(
+        .get(
             message::GETSET,
-            &format!("look for {set}"),
+            &format!("get {set}"),
             |message| {
                 write_header(message);
                 message.text(NFTA_SET_TABLE, set.table);
@@ -113,9 +111,7 @@ fn find(socket: &Socket, set: Set<'_>) -> Result<(), NetError> {
         .map(drop)
 }
 
-/// All elements of a set or map, in the kernel's order.
-///
-/// An error that is `NOENT` means that the set itself is missing.
+/// All elements of a set or map, in no order; `ENOENT` if the set does not exist.
 pub fn elements(socket: &Socket, set: Set<'_>) -> Result<Vec<Element>, NetError> {
     let pieces = socket.dump(
         message::GETSETELEM,
@@ -126,7 +122,7 @@ pub fn elements(socket: &Socket, set: Set<'_>) -> Result<Vec<Element>, NetError>
     Ok(pieces.concat())
 }
 
-/// All intervals of a set of flag `interval`, in order.
+/// All intervals of a set with the flag `interval`, in order.
 pub fn intervals(socket: &Socket, set: Set<'_>) -> Result<Vec<Interval>, NetError> {
     Ok(Interval::of_elements(&elements(socket, set)?))
 }
@@ -136,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_is_found_among_other_things() {
+    fn a_comment_is_found_among_other_entries() {
         assert_eq!(comment_in(&[7, 1, 9, 0, 3, b'h', b'i', 0]), "hi");
         assert_eq!(comment_in(&[7, 1, 9]), "");
         assert_eq!(comment_in(&[0, 200, b'h']), "");

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use calllog::CallLog;
 use cni::{Attachment, Error, code};
 use net::{
-    Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, PROTO_HEADCNI,
-    Route, RouteKind, Socket, Tolerated, VisitError, sysctl,
+    Address, Batch, Errno, Ipv4Conf, Neighbour, NetError, Netns, PROTO_HEADCNI, Route, RouteKind,
+    Socket, Tolerated, VethEnd, VethPair, VisitError, sysctl,
 };
 
 use super::settings::Settings;
@@ -100,13 +100,13 @@ impl Site<'_> {
             let (host, pod) = indexes(plan.to, attempt);
             // A batch of its own: were a number taken, what comes next would change another link.
             let mut batch = Batch::new();
-            NewVeth {
-                host: End {
+            VethPair {
+                host: VethEnd {
                     name: &wiring.host_name,
                     index: host,
                     mac: wiring.host_mac,
                 },
-                pod: End {
+                pod: VethEnd {
                     name: &wiring.pod_name,
                     index: pod,
                     mac: wiring.pod_mac,
@@ -201,7 +201,7 @@ impl Site<'_> {
             let net = address.net;
             Address { link, net }.add_to(&mut batch);
         }
-        batch.switch_on(link);
+        batch.set_up(link);
         several::mark(link).add_to(&mut batch);
         batch.tolerating(&[Errno::EXIST]);
         for address in wiring.ips() {
@@ -242,7 +242,7 @@ fn host_batch(plan: &Blueprint<'_>, link: u32) -> Batch {
         wiring, settings, ..
     } = plan;
     let mut batch = Batch::new();
-    net::Settings {
+    net::LinkSettings {
         alias: Some(plan.alias).filter(|alias| alias.len() <= MAX_ALIAS),
         ipv4: &[
             (Ipv4Conf::Forwarding, 1),
@@ -261,10 +261,10 @@ fn host_batch(plan: &Blueprint<'_>, link: u32) -> Batch {
         ],
         // The kernel would look for duplicates of a link-local address for two seconds, and let
         // no IPv6 packet go to the pod until then.
-        no_ipv6_of_its_own: wiring.has_ipv6(),
+        addr_gen_mode_none: wiring.has_ipv6(),
     }
     .add_to(&mut batch, link);
-    batch.switch_on(link);
+    batch.set_up(link);
     for gateway in wiring.gateways() {
         let net = gateway.into();
         Address {
