@@ -11,15 +11,15 @@ pub use crate::netlink::{ip_of, octets};
 
 mod chain;
 mod interval;
-mod query;
 mod set;
+mod table;
 mod text;
 mod transaction;
 
 pub use chain::{Chain, HOOK_FORWARD, Policy, TableFamily, chain, chains, rule_handles};
 pub use interval::Interval;
-pub use query::{TableInfo, element, elements, generation, intervals, table};
-pub use set::{Element, Set, concatenate};
+pub use set::{Element, Set, concatenate, element, elements, intervals};
+pub use table::{TableInfo, generation, table};
 pub use text::{NftError, is_installed, run};
 pub use transaction::{Existing, Transaction, is_outdated, retry_outdated};
 

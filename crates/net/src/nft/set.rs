@@ -1,7 +1,12 @@
 //! Sets and maps, and their elements.
 
-use crate::netlink::{Writer, attribute, attributes};
 use std::fmt;
+
+use rustix::io::Errno;
+
+use super::{Interval, message, write_header};
+use crate::netlink::{Writer, attribute, attributes};
+use crate::{NetError, Socket};
 
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
@@ -10,6 +15,8 @@ const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFTA_SET_TABLE: u16 = 1;
+const NFTA_SET_NAME: u16 = 2;
 const NFTA_DATA_VALUE: u16 = 1;
 const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
@@ -95,7 +102,7 @@ impl Element {
 
 /// Writes the set and elements of it.
 pub(super) fn write_list(message: &mut Writer<'_>, set: Set<'_>, elements: &[Element]) {
-    super::write_header(message);
+    write_header(message);
     message.text(NFTA_SET_ELEM_LIST_TABLE, set.table);
     message.text(NFTA_SET_ELEM_LIST_SET, set.name);
     if !elements.is_empty() {
@@ -114,6 +121,56 @@ pub(super) fn read_list(payload: &[u8]) -> Vec<Element> {
     attributes(list)
         .filter_map(|(_, element)| Element::read(element))
         .collect()
+}
+
+/// The element of a set or map with this key, if it exists; `ENOENT` if the set does not.
+pub fn element(socket: &Socket, set: Set<'_>, key: &[u8]) -> Result<Option<Element>, NetError> {
+    let wanted = [Element::member(key.to_vec())];
+    let reply = socket.get(
+        message::GETSETELEM,
+        &format!("get element of {set}"),
+        |message| write_list(message, set, &wanted),
+        |message| read_list(message.payload).pop(),
+    );
+    match reply {
+        Err(error) if error.is(Errno::NOENT) => {
+            // ENOENT stands for a missing element, set or table.
+            ensure_exists(socket, set)?;
+            Ok(None)
+        }
+        reply => reply,
+    }
+}
+
+fn ensure_exists(socket: &Socket, set: Set<'_>) -> Result<(), NetError> {
+    socket
+        .get(
+            message::GETSET,
+            &format!("get {set}"),
+            |message| {
+                write_header(message);
+                message.text(NFTA_SET_TABLE, set.table);
+                message.text(NFTA_SET_NAME, set.name);
+            },
+            |_| Some(()),
+        )
+        .map(drop)
+}
+
+/// All elements of a set or map, in no order; `ENOENT` if the set does not exist.
+pub fn elements(socket: &Socket, set: Set<'_>) -> Result<Vec<Element>, NetError> {
+    let pieces = socket.dump(
+        message::GETSETELEM,
+        &format!("list {set}"),
+        |message| write_list(message, set, &[]),
+        |message| Some(read_list(message.payload)),
+    )?;
+    Ok(pieces.concat())
+}
+
+/// All intervals of a set with the flag `interval`, in order.
+pub fn intervals(socket: &Socket, set: Set<'_>) -> Result<Vec<Interval>, NetError> {
+    Ok(Interval::of_elements(&elements(socket, set)?))
 }
 
 /// A concatenation: each field is padded to a multiple of four bytes.

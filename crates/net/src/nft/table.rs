@@ -1,10 +1,9 @@
-//! Queries: generation, tables, elements.
+//! Tables, and the generation of the ruleset.
 
 use rustix::io::Errno;
 
 use super::chain::{u32_be, u64_be};
-use super::set::{read_list, write_list};
-use super::{Element, HEADER_LEN, Interval, Set, message, write_header};
+use super::{HEADER_LEN, message, write_header};
 use crate::netlink::{attribute, text_of};
 use crate::{NetError, Socket};
 
@@ -13,8 +12,6 @@ const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 const NFTA_TABLE_HANDLE: u16 = 4;
 const NFTA_TABLE_USERDATA: u16 = 6;
-const NFTA_SET_TABLE: u16 = 1;
-const NFTA_SET_NAME: u16 = 2;
 /// `NFTNL_UDATA_TABLE_COMMENT`, libnftnl's `include/libnftnl/udata.h`
 const UDATA_TABLE_COMMENT: u8 = 0;
 
@@ -75,56 +72,6 @@ fn comment_in(mut userdata: &[u8]) -> String {
         userdata = rest.get(length..).unwrap_or_default();
     }
     String::new()
-}
-
-/// The element of a set or map with this key, if it exists; `ENOENT` if the set does not.
-pub fn element(socket: &Socket, set: Set<'_>, key: &[u8]) -> Result<Option<Element>, NetError> {
-    let wanted = [Element::member(key.to_vec())];
-    let reply = socket.get(
-        message::GETSETELEM,
-        &format!("get element of {set}"),
-        |message| write_list(message, set, &wanted),
-        |message| read_list(message.payload).pop(),
-    );
-    match reply {
-        Err(error) if error.is(Errno::NOENT) => {
-            // ENOENT stands for a missing element, set or table.
-            ensure_exists(socket, set)?;
-            Ok(None)
-        }
-        reply => reply,
-    }
-}
-
-fn ensure_exists(socket: &Socket, set: Set<'_>) -> Result<(), NetError> {
-    socket
-        .get(
-            message::GETSET,
-            &format!("get {set}"),
-            |message| {
-                write_header(message);
-                message.text(NFTA_SET_TABLE, set.table);
-                message.text(NFTA_SET_NAME, set.name);
-            },
-            |_| Some(()),
-        )
-        .map(drop)
-}
-
-/// All elements of a set or map, in no order; `ENOENT` if the set does not exist.
-pub fn elements(socket: &Socket, set: Set<'_>) -> Result<Vec<Element>, NetError> {
-    let pieces = socket.dump(
-        message::GETSETELEM,
-        &format!("list {set}"),
-        |message| write_list(message, set, &[]),
-        |message| Some(read_list(message.payload)),
-    )?;
-    Ok(pieces.concat())
-}
-
-/// All intervals of a set with the flag `interval`, in order.
-pub fn intervals(socket: &Socket, set: Set<'_>) -> Result<Vec<Interval>, NetError> {
-    Ok(Interval::of_elements(&elements(socket, set)?))
 }
 
 #[cfg(test)]
