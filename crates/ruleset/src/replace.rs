@@ -48,7 +48,7 @@ pub fn replace(
                 add_elements(&mut script, set, intervals.iter().map(range));
             }
             Desired::Keys(keys) => {
-                add_elements(&mut script, set, keys.iter().map(|key| key_text(key)))
+                add_elements(&mut script, set, keys.iter().map(|key| key_text(key)));
             }
         }
     }

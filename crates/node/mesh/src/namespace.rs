@@ -48,7 +48,7 @@ const INSIDE_MAC: Mac = Mac::local([0x02, b'h', b'c', b'm', 0, 2]);
 /// What tailscaled sends is some 60 bytes longer than what it carries, so this is not the mesh's.
 const MTU_BYTES: u32 = 1500;
 
-/// LinkSettings of the network, below `/proc/sys/net`. New links have the defaults.
+/// Settings of the network, below `/proc/sys/net`. New links have the defaults.
 const SYSCTLS: [(&str, &str); 7] = [
     ("ipv4/conf/all/forwarding", "1"),
     ("ipv6/conf/default/disable_ipv6", "0"),
