@@ -6,6 +6,8 @@
 #[cfg(unix)]
 pub mod client;
 pub mod event;
+#[cfg(unix)]
+pub mod http;
 pub mod messages;
 pub mod paths;
 pub mod subnet_env;
