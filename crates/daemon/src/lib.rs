@@ -9,16 +9,15 @@
 //! all, are made off the runtime's thread.
 
 pub mod admin;
-pub mod answers;
 pub mod causes;
 pub mod cli;
 pub mod cniconf;
 pub mod conditions;
 pub mod config;
+pub mod connections;
 pub mod discovery;
 pub mod files;
 pub mod instance;
-pub mod jam;
 pub mod keeper;
 pub mod kubernetes;
 pub mod leases;

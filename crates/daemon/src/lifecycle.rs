@@ -22,6 +22,7 @@ use crate::config::{self, Config, Loaded};
 use crate::instance::{Instance, InstanceError};
 use crate::keeper::Reports;
 use crate::leases::{self, Home};
+use crate::logging::LogHandle;
 use crate::metrics::Metrics;
 use crate::node_name::{self, NodeName};
 use crate::parts::Parts;
@@ -51,12 +52,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-fn run_logged(
-    options: &Options,
-    loaded: Loaded,
-    node: NodeName,
-    log: &logging::Handle,
-) -> Result<()> {
+fn run_logged(options: &Options, loaded: Loaded, node: NodeName, log: &LogHandle) -> Result<()> {
     let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,7 +69,7 @@ fn run_logged(
 /// The daemon while it runs.
 struct Daemon<'a> {
     options: &'a Options,
-    log: &'a logging::Handle,
+    log: &'a LogHandle,
     instance: Instance,
     heartbeat: Arc<Heartbeat>,
     parts: Parts,
@@ -84,7 +80,7 @@ impl<'a> Daemon<'a> {
         options: &'a Options,
         loaded: Loaded,
         node: NodeName,
-        log: &'a logging::Handle,
+        log: &'a LogHandle,
         instance: Instance,
     ) -> Self {
         let reports = Reports {
@@ -136,6 +132,7 @@ impl<'a> Daemon<'a> {
             tokio::select! {
                 _ = beat.tick() => {
                     self.heartbeat.beat();
+                    self.count_dropped_lines();
                     if is_told {
                         systemd::turning();
                     }
@@ -168,6 +165,15 @@ impl<'a> Daemon<'a> {
             Err(error @ InstanceError::Running { .. }) => Err(error.into()),
             // Tried again with the next beat; the socket's condition says what is wrong there.
             Err(InstanceError::Io { .. }) | Ok(()) => Ok(()),
+        }
+    }
+
+    fn count_dropped_lines(&self) {
+        let counter = &self.parts.reports.metrics.log_lines_dropped;
+        let new = self.log.dropped_lines().saturating_sub(counter.get());
+        if new > 0 {
+            counter.inc_by(new);
+            tracing::warn!(lines = new, "log lines dropped: stderr is too slow");
         }
     }
 

@@ -8,14 +8,6 @@ use daemon::cli::{Cli, Command, run_config};
 use daemon::settings::Settings;
 use daemon::{config, discovery, lifecycle, node_name, uninstall};
 
-/// Heap profiles need an allocator that can be asked what it gave to whom.
-#[cfg(all(
-    feature = "profiling",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-#[global_allocator]
-static ALLOCATOR: heap::Sampled = heap::Sampled::new(std::alloc::System);
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match dispatch(&cli) {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use api::event::Event;
 use api::paths;
 use ipnet::IpNet;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Heartbeat, Sources};
-use crate::answers::Knowledge;
+use crate::admin::{self, AdminContext, Heartbeat};
 use crate::causes::with_causes;
 use crate::conditions::Condition;
 use crate::config::{Config, MeshMode, TuneLinks};
@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::network::{self, Desired, Wanted};
 use crate::pods::{self, Pods};
 use crate::settings::Settings;
-use crate::socket::{self, Ends, News, Question};
+use crate::socket::{self, ApiContext, ApiSettings, PodLabelMode, Queries};
 use crate::{cniconf, discovery};
 use crate::{kubernetes, mesh};
 
@@ -30,8 +30,6 @@ use crate::{kubernetes, mesh};
 const FULL_PASS: Duration = Duration::from_mins(1);
 /// Events that wait to be counted.
 const EVENT_QUEUE: usize = 256;
-/// Questions that wait to be answered.
-const QUESTION_QUEUE: usize = 64;
 /// What is said as long as the node's networks are not known.
 const WAITING: &str = "waiting for the node's networks: see PodCIDRKnown";
 
@@ -75,12 +73,12 @@ impl Parts {
 
     /// Starts what people and probes ask, before everything else.
     pub async fn serve_admin(&mut self, heartbeat: &Arc<Heartbeat>) -> Result<()> {
-        let sources = Sources {
+        let context = AdminContext {
             heartbeat: Arc::clone(heartbeat),
             conditions: Arc::clone(&self.reports.conditions),
             metrics: Arc::clone(&self.reports.metrics),
         };
-        let serving = admin::begin(sources, self.settings.subscribe(), self.end.clone()).await?;
+        let serving = admin::start(context, self.settings.subscribe(), self.end.clone()).await?;
         self.spawn("admin", serving);
         Ok(())
     }
@@ -222,33 +220,35 @@ impl Parts {
         });
     }
 
-    /// Listens to the plugin, and to people who ask.
+    /// Serves the API on the Unix socket, and handles the plugin's events.
     fn listen(&mut self, pods: &Arc<Pods>) {
-        let (news, incoming) = mpsc::channel(EVENT_QUEUE);
-        let (questions, asked) = mpsc::channel(QUESTION_QUEUE);
-        let ends = Ends {
-            news,
-            questions,
+        let (events, incoming) = mpsc::channel(EVENT_QUEUE);
+        let events_lost = Arc::new(Notify::new());
+        let context = ApiContext {
+            events,
+            events_lost: Arc::clone(&events_lost),
+            queries: Queries {
+                started: Instant::now(),
+                settings: self.settings.subscribe(),
+                conditions: Arc::clone(&self.reports.conditions),
+                pods: Arc::clone(pods),
+            },
             metrics: Arc::clone(&self.reports.metrics),
             conditions: Arc::clone(&self.reports.conditions),
         };
-        let serving = socket::serve(socket::Settings::default(), ends, self.end.clone());
+        let serving = socket::run(ApiSettings::default(), context, self.end.clone());
         self.spawn("socket", serving);
-        let listening = take_news(
+        let handling = handle_events(
             incoming,
+            events_lost,
             Arc::clone(pods),
             Arc::clone(&self.reports.metrics),
             self.settings.subscribe(),
-            self.end.clone(),
         );
-        self.spawn("events", listening);
-        let knowledge = Knowledge {
-            began: Instant::now(),
-            settings: self.settings.subscribe(),
-            conditions: Arc::clone(&self.reports.conditions),
-            pods: Arc::clone(pods),
-        };
-        self.spawn("questions", answer_all(asked, knowledge, self.end.clone()));
+        let end = self.end.clone();
+        self.spawn("events", async move {
+            end.run_until_cancelled(handling).await;
+        });
     }
 
     /// Starts a part that makes passes.
@@ -360,36 +360,27 @@ fn look_at_firewalls(settings: &Settings) -> Result<Outcome, String> {
         .map_err(|error| with_causes(&error))
 }
 
-async fn take_news(
-    mut news: mpsc::Receiver<News>,
+/// Counts each event, and updates the pod that it is about. After a lost one, all pods are listed.
+async fn handle_events(
+    mut events: mpsc::Receiver<Box<Event>>,
+    events_lost: Arc<Notify>,
     pods: Arc<Pods>,
     metrics: Arc<Metrics>,
     settings: watch::Receiver<Settings>,
-    end: CancellationToken,
 ) {
-    while let Some(Some(news)) = end.run_until_cancelled(news.recv()).await {
-        match news {
-            News::Event(event) => {
-                let has_labels = settings.borrow().config.monitoring.pod_labels;
-                socket::count(&metrics, &event, has_labels);
+    loop {
+        tokio::select! {
+            event = events.recv() => {
+                let Some(event) = event else { return };
+                let pod_labels = if settings.borrow().config.monitoring.pod_labels {
+                    PodLabelMode::On
+                } else {
+                    PodLabelMode::Off
+                };
+                socket::count(&metrics, &event, pod_labels);
                 pods.told(*event).await;
             }
-            News::Missed => pods.missed(),
+            () = events_lost.notified() => pods.missed(),
         }
-    }
-}
-
-async fn answer_all(
-    mut asked: mpsc::Receiver<Question>,
-    knowledge: Knowledge,
-    end: CancellationToken,
-) {
-    while let Some(Some(question)) = end.run_until_cancelled(asked.recv()).await {
-        let knowledge = knowledge.clone();
-        let answer = tokio::task::spawn_blocking(move || knowledge.answer(question.ask)).await;
-        // Whoever asked may be gone.
-        let _ = question
-            .reply
-            .send(answer.unwrap_or_else(|error| Err(error.to_string())));
     }
 }

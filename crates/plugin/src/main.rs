@@ -2,8 +2,8 @@
 //!
 //! A call goes `conf` → `plan` → `steps`: the configuration says which plugins are to be executed,
 //! the plan completes the configuration of each, and `steps` executes them with a record of every
-//! step in `state`, so that a crash at any point can be undone. `notify` tells the daemon how it
-//! went, if there is one.
+//! step in `state`, so that a crash at any point can be undone. `notify` posts an event to
+//! the daemon.
 
 mod cleanup;
 mod conf;
@@ -59,7 +59,9 @@ impl Headcni {
         let error = outcome.as_ref().err();
         let ended = log.finish(error);
         if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb) {
-            daemon.tell(|| notify::event(call, of, ended, error));
+            if let Err(error) = daemon.notify(|| notify::event(call, of, ended, error)) {
+                settings.write_error("headcni", call, of, &error);
+            }
         }
         outcome
     }

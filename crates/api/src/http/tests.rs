@@ -76,7 +76,11 @@ impl Server {
     "hello"
 )]
 #[case::no_content("HTTP/1.1 204 No Content\r\n\r\n", 204, "")]
-#[case::an_error("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno", 503, "no")]
+#[case::an_error(
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno",
+    503,
+    "no"
+)]
 fn a_response_is_read_whole(#[case] response: &str, #[case] status: u16, #[case] body: &str) {
     let response = Server::responding(response).client().get("/").unwrap();
     assert_eq!(response.status, status);

@@ -3,7 +3,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::json;
 
 use super::*;
-use crate::logging::capture;
+use crate::logging::tests::capture;
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -120,10 +120,10 @@ fn a_flip_is_logged_once_however_often_it_is_reported() {
     assert_eq!(
         told,
         [
-            ("error", "NetworkReady"),
-            ("info", "NetworkReady"),
-            ("debug", "NetworkReady"),
-            ("warn", "AddressesLeft"),
+            ("ERROR", "NetworkReady"),
+            ("INFO", "NetworkReady"),
+            ("DEBUG", "NetworkReady"),
+            ("WARN", "AddressesLeft"),
         ]
     );
     assert_eq!(lines[0]["reason"], "no nft");

@@ -1,9 +1,9 @@
-//! What an event is to metrics. Every label has a bounded set of values, but for those of pods,
-//! which are there only if asked for, and only while the pod is.
+//! Metrics of CNI calls, from the plugin's events. Every label has a bounded set of values, except
+//! the pod labels, which are opt-in and removed with the pod.
 
 use std::time::Duration;
 
-use api::event::{Event, EventStep};
+use api::event::{Event, EventStep, StepOutcome, step};
 use cni::code;
 
 use crate::metrics::{ByCall, ByError, ByOutcome, ByStep, ByStrategy, Metrics, PodLabels};
@@ -27,13 +27,13 @@ pub const ERROR_TYPES: [&str; 15] = [
     "address_refused",
 ];
 
-/// The values of `step`, besides `other`: what the native datapath does, and the plugins that
-/// everybody knows.
-pub const STEPS: [&str; 26] = [
-    "ipam",
-    "ruleset",
-    "link",
-    "ports",
+/// The values of `step`, besides `other`: the steps of native mode, and well-known plugins.
+pub const STEPS: [&str; 27] = [
+    step::IPAM,
+    step::RULESET,
+    step::LINK,
+    step::DNS,
+    step::PORTS,
     "bandwidth",
     "bridge",
     "calico",
@@ -58,7 +58,7 @@ pub const STEPS: [&str; 26] = [
     "whereabouts",
 ];
 
-/// The values of `strategy`, besides `other`: ours, and other IPAM plugins.
+/// The values of `strategy`, besides `other`: our own, and other IPAM plugins.
 pub const STRATEGIES: [&str; 8] = [
     "sequential",
     "random",
@@ -72,14 +72,21 @@ pub const STRATEGIES: [&str; 8] = [
 
 const OTHER: &str = "other";
 
-/// What headcni-ipam adds to the codes of the specification: docs/ipam.md.
+/// Error codes of headcni-ipam beyond the CNI specification: docs/ipam.md.
 const EXHAUSTED: u32 = 110;
-const NOT_TO_BE_HAD: u32 = 111;
+const ADDRESS_UNAVAILABLE: u32 = 111;
 
-/// Counts an event. `pod_labels` is the setting of that name.
-pub fn count(metrics: &Metrics, event: &Event, pod_labels: bool) {
+/// Whether metrics have labels that name the pod: `monitoring.podLabels`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodLabelMode {
+    Off,
+    On,
+}
+
+/// Counts an event.
+pub fn count(metrics: &Metrics, event: &Event, pod_labels: PodLabelMode) {
+    // A newer plugin may report other verbs.
     let verb @ ("ADD" | "DEL") = event.verb.as_str() else {
-        // A newer plugin's.
         return;
     };
     let outcome = if event.code.is_none() { "ok" } else { "error" };
@@ -93,6 +100,7 @@ pub fn count(metrics: &Metrics, event: &Event, pod_labels: bool) {
         let by = ByStep {
             verb: verb_of(step, verb).to_owned(),
             step: known(&STEPS, &step.name).to_owned(),
+            outcome: step.outcome.as_str().to_owned(),
         };
         let steps = metrics.step_duration.get_or_create(&by);
         steps.observe(seconds(step.duration_us));
@@ -103,10 +111,9 @@ pub fn count(metrics: &Metrics, event: &Event, pod_labels: bool) {
         };
         metrics.errors.get_or_create(&by).inc();
     }
-    let labels = if pod_labels {
-        labels_of(event)
-    } else {
-        PodLabels::default()
+    let labels = match pod_labels {
+        PodLabelMode::On => labels_of(event),
+        PodLabelMode::Off => PodLabels::default(),
     };
     match (verb, event.code) {
         ("ADD", code) => {
@@ -118,7 +125,7 @@ pub fn count(metrics: &Metrics, event: &Event, pod_labels: bool) {
                 count_setup(metrics, event, &labels);
             }
         }
-        // Else there would be a series for every pod that ever was.
+        // Otherwise series of deleted pods would pile up.
         (_, None) if labels != PodLabels::default() => {
             metrics.setup_duration.remove(&labels);
         }
@@ -134,8 +141,8 @@ fn count_setup(metrics: &Metrics, event: &Event, labels: &PodLabels) {
         let by = ByStrategy {
             strategy: known(&STRATEGIES, strategy).to_owned(),
         };
-        let given = event.ips.len() as u64;
-        metrics.allocations.get_or_create(&by).inc_by(given);
+        let addresses = event.ips.len() as u64;
+        metrics.allocations.get_or_create(&by).inc_by(addresses);
     }
 }
 
@@ -157,7 +164,7 @@ fn verb_of<'a>(step: &'a EventStep, verb: &'a str) -> &'a str {
     }
 }
 
-/// One of [`ERROR_TYPES`], or `other`: a delegate may have any code.
+/// One of [`ERROR_TYPES`], or `other`: a delegate may return any code.
 fn error_type(code: u32, steps: &[EventStep]) -> &'static str {
     match code {
         code::INCOMPATIBLE_VERSION => "incompatible_version",
@@ -165,7 +172,8 @@ fn error_type(code: u32, steps: &[EventStep]) -> &'static str {
         code::UNKNOWN_CONTAINER => "unknown_container",
         code::INVALID_ENVIRONMENT => "invalid_environment",
         code::IO_FAILURE => {
-            let first = steps.iter().find(|step| step.failed);
+            let is_failed = |step: &&EventStep| step.outcome == StepOutcome::Error;
+            let first = steps.iter().find(is_failed);
             let is_of_kernel = |step: &EventStep| KERNEL_STEPS.contains(&step.name.as_str());
             if first.is_some_and(is_of_kernel) {
                 "kernel"
@@ -181,13 +189,13 @@ fn error_type(code: u32, steps: &[EventStep]) -> &'static str {
         code::DELEGATE_TIMEOUT => "timeout",
         code::ALREADY_ATTACHED => "already_attached",
         EXHAUSTED => "ipam_exhausted",
-        NOT_TO_BE_HAD => "address_refused",
+        ADDRESS_UNAVAILABLE => "address_refused",
         _ => OTHER,
     }
 }
 
-/// Steps whose reading and writing is all to the kernel's network.
-const KERNEL_STEPS: [&str; 3] = ["ruleset", "link", "ports"];
+/// Steps whose I/O is netlink only.
+const KERNEL_STEPS: [&str; 3] = [step::RULESET, step::LINK, step::PORTS];
 
 fn known<'a>(values: &[&'a str], value: &str) -> &'a str {
     let found = values.iter().find(|known| **known == value);
@@ -212,7 +220,7 @@ mod tests {
         text
     }
 
-    fn step(name: &str) -> EventStep {
+    fn ended(name: &str) -> EventStep {
         EventStep {
             name: name.to_owned(),
             duration_us: 1_000_000,
@@ -226,7 +234,7 @@ mod tests {
             ips: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
             strategy: Some("random".to_owned()),
             duration_us: 2_000_000,
-            steps: vec![step("ipam"), step("link")],
+            steps: vec![ended("ipam"), ended("link")],
             pod: Some(EventPod {
                 namespace: "web".to_owned(),
                 name: "web-0".to_owned(),
@@ -246,15 +254,15 @@ mod tests {
     #[test]
     fn an_add_is_counted_with_its_steps_and_addresses() {
         let metrics = Metrics::new();
-        count(&metrics, &add(), false);
+        count(&metrics, &add(), PodLabelMode::Off);
         let text = text(&metrics);
         assert_lines(
             &text,
             &[
                 "headcni_ip_allocations_total{strategy=\"random\"} 2",
                 "headcni_cni_call_duration_seconds_count{verb=\"ADD\",outcome=\"ok\"} 1",
-                "headcni_cni_step_duration_seconds_sum{verb=\"ADD\",step=\"ipam\"} 1.0",
-                "headcni_cni_step_duration_seconds_sum{verb=\"ADD\",step=\"link\"} 1.0",
+                "headcni_cni_step_duration_seconds_sum{verb=\"ADD\",step=\"ipam\",outcome=\"ok\"} 1.0",
+                "headcni_cni_step_duration_seconds_sum{verb=\"ADD\",step=\"link\",outcome=\"ok\"} 1.0",
                 "headcni_interface_creations_total{outcome=\"ok\"} 1",
             ],
         );
@@ -268,25 +276,30 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_add_gives_nothing() {
+    fn a_failed_add_counts_its_failed_step_and_no_address() {
         let metrics = Metrics::new();
-        let undone = EventStep {
+        let failed = EventStep {
+            outcome: StepOutcome::Error,
+            ..ended("ipam")
+        };
+        let rolled_back = EventStep {
             verb: Some("DEL".to_owned()),
-            ..step("link")
+            ..ended("link")
         };
         let event = Event {
             code: Some(code::TRY_AGAIN_LATER),
-            steps: vec![step("ipam"), undone],
+            steps: vec![failed, rolled_back],
             ..add()
         };
-        count(&metrics, &event, true);
+        count(&metrics, &event, PodLabelMode::On);
         let text = text(&metrics);
         assert_lines(
             &text,
             &[
                 "headcni_network_errors_total{error_type=\"try_again\"} 1",
                 "headcni_cni_call_duration_seconds_count{verb=\"ADD\",outcome=\"error\"} 1",
-                "headcni_cni_step_duration_seconds_count{verb=\"DEL\",step=\"link\"} 1",
+                "headcni_cni_step_duration_seconds_count{verb=\"ADD\",step=\"ipam\",outcome=\"error\"} 1",
+                "headcni_cni_step_duration_seconds_count{verb=\"DEL\",step=\"link\",outcome=\"ok\"} 1",
                 "headcni_interface_creations_total{outcome=\"error\"} 1",
             ],
         );
@@ -295,9 +308,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_labels_if_asked_for_until_it_is_gone() {
+    fn pod_labels_are_opt_in_and_removed_by_del() {
         let metrics = Metrics::new();
-        count(&metrics, &add(), true);
+        count(&metrics, &add(), PodLabelMode::On);
         let labelled = "headcni_pod_network_setup_duration_seconds_count\
                         {namespace=\"web\",pod_name=\"web-0\"} 1";
         assert_lines(&text(&metrics), &[labelled]);
@@ -306,20 +319,20 @@ mod tests {
             code,
             ..add()
         };
-        count(&metrics, &del(Some(5)), true);
+        count(&metrics, &del(Some(5)), PodLabelMode::On);
         assert_lines(&text(&metrics), &[labelled]);
-        count(&metrics, &del(None), true);
+        count(&metrics, &del(None), PodLabelMode::On);
         assert!(!text(&metrics).contains("web-0"));
     }
 
     #[test]
-    fn a_del_is_no_interface_and_no_address() {
+    fn a_del_counts_neither_interface_nor_address() {
         let metrics = Metrics::new();
         let event = Event {
             verb: "DEL".to_owned(),
             ..add()
         };
-        count(&metrics, &event, false);
+        count(&metrics, &event, PodLabelMode::Off);
         let text = text(&metrics);
         assert!(!text.contains("strategy="), "{text}");
         assert!(!text.contains("interface_creations_total{"), "{text}");
@@ -327,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_an_event_says_the_number_of_series_is_bounded() {
+    fn the_number_of_series_is_bounded_for_any_event() {
         let metrics = Metrics::new();
         let size = |round: u32| {
             for number in 0..100 {
@@ -337,12 +350,12 @@ mod tests {
                     strategy: Some(odd.clone()),
                     steps: vec![EventStep {
                         verb: Some(odd.clone()),
-                        ..step(&odd)
+                        ..ended(&odd)
                     }],
                     code: (number % 4 == 0).then_some(round * 1000 + number + 200),
                     ..add()
                 };
-                count(&metrics, &event, false);
+                count(&metrics, &event, PodLabelMode::Off);
             }
             text(&metrics).lines().count()
         };
@@ -358,10 +371,10 @@ mod tests {
     #[case(999, "bridge", "other")]
     fn an_error_has_a_type(#[case] code: u32, #[case] failed: &str, #[case] expected: &str) {
         let failed = EventStep {
-            failed: true,
-            ..step(failed)
+            outcome: StepOutcome::Error,
+            ..ended(failed)
         };
-        assert_eq!(error_type(code, &[step("ipam"), failed]), expected);
+        assert_eq!(error_type(code, &[ended("ipam"), failed]), expected);
     }
 
     #[test]
@@ -369,8 +382,8 @@ mod tests {
         for code in 0..300 {
             for name in ["link", "ipam"] {
                 let failed = EventStep {
-                    failed: true,
-                    ..step(name)
+                    outcome: StepOutcome::Error,
+                    ..ended(name)
                 };
                 let found = error_type(code, &[failed]);
                 assert!(ERROR_TYPES.contains(&found) || found == OTHER, "{found}");
