@@ -24,7 +24,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 
-use crate::config::{Format, Level, Logging};
+use node_config::{Format, Level, Logging};
 
 /// Lines that wait for a slow reader; more are dropped.
 const BUFFERED_LINES: usize = 1024;

@@ -21,11 +21,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::causes::with_causes;
-use crate::conditions::{Condition, Conditions};
 use crate::connections::{self, ConnectionLimits};
-use crate::metrics::Metrics;
 use listener::{ApiListener, SocketFile};
+use node_core::conditions::{Condition, Conditions};
+use node_core::error::display_chain;
+use node_core::metrics::Metrics;
 
 pub use event_metrics::{ERROR_TYPES, PodLabelMode, STEPS, STRATEGIES, count};
 pub use listener::SocketError;
@@ -113,7 +113,7 @@ async fn open(
     let path = settings.path.clone();
     let bound = tokio::task::spawn_blocking(move || listener::bind(&path)).await;
     let bound = bound.map_err(|error| error.to_string())?;
-    let (listener, file) = bound.map_err(|error| with_causes(&error))?;
+    let (listener, file) = bound.map_err(|error| display_chain(&error))?;
     let conditions = Arc::clone(&context.conditions);
     let listener = ApiListener::new(listener, settings.path.clone(), conditions)
         .map_err(|error| error.to_string())?;

@@ -32,8 +32,8 @@ use serde::Deserialize;
 
 use self::profiler::ProfilerError;
 use super::routes::text_response;
-use crate::config::Monitoring;
 use crate::connections;
+use node_config::Monitoring;
 
 type Client = connections::Client<SocketAddr>;
 

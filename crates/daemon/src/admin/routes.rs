@@ -97,7 +97,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::config::Monitoring;
+    use node_config::Monitoring;
 
     #[tokio::test]
     async fn a_hanging_main_loop_is_unhealthy() {

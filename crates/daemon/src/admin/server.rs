@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::profile::Profiles;
 use super::{AdminContext, AdminError, routes};
-use crate::config::Monitoring;
 use crate::connections::{self, ConnectionLimits};
-use crate::settings::Settings;
+use node_config::Monitoring;
+use node_config::NodeConfig;
 
 /// How often an address that is in use is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -89,7 +89,7 @@ impl Server {
 /// do not need the admin server.
 pub async fn start(
     context: AdminContext,
-    settings: watch::Receiver<Settings>,
+    settings: watch::Receiver<NodeConfig>,
     shutdown: CancellationToken,
 ) -> Result<impl Future<Output = ()>, AdminError> {
     let server = match start_once(&context, &settings, &shutdown).await {
@@ -105,7 +105,7 @@ pub async fn start(
 
 async fn start_once(
     context: &AdminContext,
-    settings: &watch::Receiver<Settings>,
+    settings: &watch::Receiver<NodeConfig>,
     shutdown: &CancellationToken,
 ) -> Result<Server, AdminError> {
     let monitoring = settings.borrow().config.monitoring.clone();
@@ -115,7 +115,7 @@ async fn start_once(
 async fn run(
     mut server: Option<Server>,
     context: AdminContext,
-    mut settings: watch::Receiver<Settings>,
+    mut settings: watch::Receiver<NodeConfig>,
     shutdown: CancellationToken,
 ) {
     let server = loop {

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::SocketAddr;
 use tokio::time::{sleep, timeout};
 
-use crate::conditions::{Condition, Conditions};
+use node_core::conditions::{Condition, Conditions};
 
 /// The kernel may allow less: `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;

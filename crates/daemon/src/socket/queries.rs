@@ -10,10 +10,10 @@ use net::ruleset::LINK_GROUP;
 use net::{PROTO_HEADCNI, RouteKind, Socket};
 use tokio::sync::watch;
 
-use crate::conditions::{Condition, Conditions, State};
-use crate::config::Mode;
-use crate::pods::Pods;
-use crate::settings::Settings;
+use node_config::{Mode, NodeConfig};
+use node_core::conditions::Conditions;
+use node_podcidr::Discovery;
+use node_pods::Pods;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,22 +28,23 @@ pub enum QueryError {
 #[derive(Clone)]
 pub struct Queries {
     pub started: Instant,
-    pub settings: watch::Receiver<Settings>,
+    pub node_config: watch::Receiver<NodeConfig>,
+    pub discovery: watch::Receiver<Option<Arc<Discovery>>>,
     pub conditions: Arc<Conditions>,
     pub pods: Arc<Pods>,
 }
 
 impl Queries {
     pub(super) fn status(&self) -> messages::Status {
-        let settings = self.settings.borrow();
-        let networks = settings.networks.as_ref();
+        let node_config = self.node_config.borrow();
+        let pod_cidrs = node_config.pod_cidrs.as_ref();
         let is_attached = |pod: &&messages::Pod| pod.state == PodState::Attached;
         messages::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            node_name: settings.node.to_string(),
-            pod_cidrs: networks.map_or_else(Vec::new, |networks| networks.local.clone()),
-            mode: match settings.config.cni.mode {
+            node_name: node_config.node.to_string(),
+            pod_cidrs: pod_cidrs.map_or_else(Vec::new, |pod_cidrs| pod_cidrs.local.clone()),
+            mode: match node_config.config.cni.mode {
                 Mode::Native => "native",
                 Mode::Bridge => "bridge",
             }
@@ -108,14 +109,13 @@ impl Queries {
     }
 
     pub(super) fn pod_cidr(&self) -> messages::PodCidr {
-        let settings = self.settings.borrow();
         let mut answer = messages::PodCidr::default();
-        if let Some(networks) = &settings.networks {
-            answer.local.clone_from(&networks.local);
-            answer.base.clone_from(&networks.base);
-            answer.source = Some(networks.source.to_string());
+        if let Some(pod_cidrs) = &self.node_config.borrow().pod_cidrs {
+            answer.local.clone_from(&pod_cidrs.local);
+            answer.base.clone_from(&pod_cidrs.base);
+            answer.source = Some(pod_cidrs.source.to_string());
         }
-        if let Some(discovery) = &settings.discovery {
+        if let Some(discovery) = self.discovery.borrow().as_ref() {
             answer.error = discovery.outcome.as_ref().err().map(ToString::to_string);
             answer.tried = discovery.to_string().lines().map(str::to_owned).collect();
         }
@@ -152,32 +152,24 @@ impl Queries {
 
 /// The conditions as `/ready` and `/v1/conditions` have them.
 pub fn readiness(conditions: &Conditions) -> Readiness {
-    let conditions: Vec<messages::Condition> = conditions
-        .snapshot()
-        .into_iter()
-        .map(|(condition, state)| condition_message(condition, state))
-        .collect();
-    let is_met = |condition: &messages::Condition| {
-        !condition.required || condition.status == ConditionStatus::True
-    };
+    let report = conditions.report();
+    let conditions = report.conditions.into_iter();
     Readiness {
-        ready: conditions.iter().all(is_met),
-        conditions,
-    }
-}
-
-fn condition_message(condition: Condition, state: State) -> messages::Condition {
-    messages::Condition {
-        name: condition.name().to_owned(),
-        status: if state.holds {
-            ConditionStatus::True
-        } else {
-            ConditionStatus::False
-        },
-        required: condition.is_required(),
-        reason: None,
-        message: state.message,
-        remedy: None,
-        since: calllog::timestamp(state.since),
+        ready: report.ready,
+        conditions: conditions
+            .map(|condition| messages::Condition {
+                name: condition.name.to_owned(),
+                status: match condition.status {
+                    "True" => ConditionStatus::True,
+                    "False" => ConditionStatus::False,
+                    _ => ConditionStatus::Unknown,
+                },
+                required: condition.required,
+                reason: None,
+                message: condition.message,
+                remedy: None,
+                since: condition.since,
+            })
+            .collect(),
     }
 }

@@ -16,8 +16,8 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 
 use super::{ApiContext, Queries, QueryError};
-use crate::causes::with_causes;
-use crate::metrics::{ByOutcome, ByRequest};
+use node_core::error::display_chain;
+use node_core::metrics::{ByOutcome, ByRequest};
 
 /// How long a query may take, waiting for its turn included.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -94,7 +94,7 @@ async fn query<T: Serialize + Send + 'static>(
     durations.observe(started.elapsed().as_secs_f64());
     match result {
         Ok(Ok(value)) => Json(value).into_response(),
-        Ok(Err(error)) => error_response(StatusCode::INTERNAL_SERVER_ERROR, with_causes(&error)),
+        Ok(Err(error)) => error_response(StatusCode::INTERNAL_SERVER_ERROR, display_chain(&error)),
         Err(error) => error_response(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
