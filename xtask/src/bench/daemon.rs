@@ -6,7 +6,6 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::event::Event;
-use api::messages::Request;
+use api::http::HttpClient;
+use api::messages::EVENTS_PATH;
 use api::paths;
 use lab::tools::{headcni, headcni_bin_dir, headcni_daemon};
 use lab::with_clean_environment;
@@ -213,15 +213,14 @@ fn send_events(is_over: &AtomicBool, sent: &AtomicU64) {
         duration_us: 2000,
         ..Event::default()
     };
-    let line = Request::event_line(&event).unwrap_or_default();
+    let body = serde_json::to_vec(&event).unwrap_or_default();
+    let client = HttpClient::new(paths::DAEMON_SOCKET);
     let start = Instant::now();
     for nth in 1.. {
         if is_over.load(Ordering::Relaxed) {
             return;
         }
-        if let Ok(mut stream) = UnixStream::connect(paths::DAEMON_SOCKET)
-            && stream.write_all(&line).is_ok()
-        {
+        if client.post_json(EVENTS_PATH, || body.clone()).is_ok() {
             sent.fetch_add(1, Ordering::Relaxed);
         }
         let due = start + Duration::from_secs(1) / EVENTS_PER_SECOND * nth;
