@@ -11,15 +11,16 @@ use std::{env, process};
 
 use ipnet::IpNet;
 use net::{
-    Address, Batch, End, Errno, Ipv4Conf, Mac, Neighbour, Netns, NewVeth, Route, RouteKind,
-    Settings, Socket, delete_link, ruleset, sysctl,
+    Address, Batch, End, Errno, Ipv4Conf, Mac, Neighbour, Netns, NewVeth, PROTO_HEADCNI, Route,
+    RouteKind, Settings, Socket, delete_link, sysctl,
 };
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const LOOPBACK: u32 = 1;
 const MTU: u32 = 1280;
-const PROTOCOL: u8 = 104;
+/// `ruleset::LINK_GROUP`, whose crate is above this one.
+const LINK_GROUP: u32 = 26723;
 
 fn main() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -60,7 +61,7 @@ fn add(netns: &str, host: &str, pairs: &[Pair]) -> Outcome {
         },
         netns: pod.as_fd(),
         mtu: MTU,
-        group: ruleset::LINK_GROUP,
+        group: LINK_GROUP,
     };
     let has_ipv6 = pairs.iter().any(|(_, gateway)| gateway.is_ipv6());
     let host_socket = Socket::route()?;
@@ -97,14 +98,14 @@ fn pod_batch(veth: &NewVeth<'_>, pairs: &[Pair]) -> Outcome<Batch> {
     for (_, gateway) in pairs {
         let (address, mac) = (*gateway, veth.host.mac);
         Neighbour { link, address, mac }.add_to(&mut batch);
-        Route::new(address.into(), via(link, None), PROTOCOL).add_to(&mut batch);
+        Route::new(address.into(), via(link, None), PROTO_HEADCNI).add_to(&mut batch);
     }
     for (_, gateway) in pairs {
         let all = match gateway {
             IpAddr::V4(_) => "0.0.0.0/0",
             IpAddr::V6(_) => "::/0",
         };
-        Route::new(all.parse()?, via(link, Some(*gateway)), PROTOCOL).add_to(&mut batch);
+        Route::new(all.parse()?, via(link, Some(*gateway)), PROTO_HEADCNI).add_to(&mut batch);
     }
     Ok(batch)
 }
@@ -135,7 +136,7 @@ fn host_batch(veth: &NewVeth<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
     }
     for (net, _) in pairs {
         let (address, mac) = (net.addr(), veth.pod.mac);
-        Route::new(address.into(), via(link, None), PROTOCOL).replace_in(&mut batch);
+        Route::new(address.into(), via(link, None), PROTO_HEADCNI).replace_in(&mut batch);
         Neighbour { link, address, mac }.add_to(&mut batch);
     }
     batch

@@ -6,14 +6,11 @@
 //! Constants: `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
-use crate::batch::{Batch, Message, Writer};
-use crate::family::{AF_INET, AF_INET6, family_of};
-use crate::host_ports::{HostPort, Protocol};
-use crate::read::{attribute, ip_of};
+use crate::netlink::{AF_INET, AF_INET6, Batch, Message, Writer, attribute, family_of, ip_of};
 use crate::{NetError, Socket};
 
 /// `NFNL_SUBSYS_CTNETLINK`
@@ -36,31 +33,27 @@ const CTA_FILTER_REPLY_FLAGS: u16 = 2;
 /// <https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/nf_internals.h>
 const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
 const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
+const IPPROTO_UDP: u8 = 17;
 /// `struct nfgenmsg`
 const HEADER_LEN: usize = 4;
 /// As many as may all be answered before the socket is full.
 const DELETIONS_PER_BATCH: usize = 64;
 
-/// Makes the kernel forget the UDP flows to these hostPorts, and tells how many there were.
-///
-/// One that is published on every address is looked for on the `local` ones: all that the node
-/// may be reached by. Others than UDP ones are passed over.
-pub fn forget_udp(
-    socket: &Socket,
-    ports: &[HostPort],
-    local: &[IpAddr],
-) -> Result<usize, NetError> {
-    let wanted = destinations(ports, local);
-    let mut forgotten = 0;
+/// Deletes the UDP flows whose first packet went to one of these destinations; returns how many there
+/// were.
+pub fn delete_udp(socket: &Socket, destinations: &BTreeSet<SocketAddr>) -> Result<usize, NetError> {
+    let mut deleted = 0;
     for family in [AF_INET, AF_INET6] {
-        let mut of_family = wanted.iter().filter(|to| family_of(to.ip()) == family);
+        let mut of_family = destinations
+            .iter()
+            .filter(|to| family_of(to.ip()) == family);
         let Some(first) = of_family.next() else {
             continue;
         };
         let only_port = of_family
             .all(|to| to.port() == first.port())
             .then_some(first.port());
-        let flows = flows(socket, family, only_port, &wanted)?;
+        let flows = flows(socket, family, only_port, destinations)?;
         for some in flows.chunks(DELETIONS_PER_BATCH) {
             let mut batch = Batch::new();
             for flow in some {
@@ -68,23 +61,9 @@ pub fn forget_udp(
             }
             socket.send(batch)?;
         }
-        forgotten += flows.len();
+        deleted += flows.len();
     }
-    Ok(forgotten)
-}
-
-/// Where packets to these hostPorts are sent.
-fn destinations(ports: &[HostPort], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
-    let mut found = BTreeSet::new();
-    for port in ports.iter().filter(|port| port.protocol == Protocol::Udp) {
-        let host = port.host.filter(|host| !host.is_unspecified());
-        let hosts = host.as_ref().map_or(local, std::slice::from_ref);
-        let of_family = hosts
-            .iter()
-            .filter(|host| host.is_ipv4() == port.pod.is_ipv4());
-        found.extend(of_family.map(|host| SocketAddr::new(*host, port.port)));
-    }
-    found
+    Ok(deleted)
 }
 
 /// What the kernel needs to be told to find a flow again.
@@ -103,7 +82,7 @@ impl Flow {
         let attrs = message.payload.get(HEADER_LEN..)?;
         let original = attribute(attrs, CTA_TUPLE_ORIG)?;
         let protocol = attribute(original, CTA_TUPLE_PROTO)?;
-        if attribute(protocol, CTA_PROTO_NUM)? != [Protocol::Udp.number()] {
+        if attribute(protocol, CTA_PROTO_NUM)? != [IPPROTO_UDP] {
             return None;
         }
         let addresses = attribute(original, CTA_TUPLE_IP)?;
@@ -160,7 +139,7 @@ fn write_filter(message: &mut Writer<'_>, only_port: Option<u16>) {
     let mut flags = CTA_FILTER_F_CTA_PROTO_NUM;
     message.nest(CTA_TUPLE_ORIG, |tuple| {
         tuple.nest(CTA_TUPLE_PROTO, |protocol| {
-            protocol.u8(CTA_PROTO_NUM, Protocol::Udp.number());
+            protocol.u8(CTA_PROTO_NUM, IPPROTO_UDP);
             if let Some(port) = only_port {
                 flags |= CTA_FILTER_F_CTA_PROTO_DST_PORT;
                 protocol.u16_be(CTA_PROTO_DST_PORT, port);
@@ -171,43 +150,4 @@ fn write_filter(message: &mut Writer<'_>, only_port: Option<u16>) {
         filter.u32(CTA_FILTER_ORIG_FLAGS, flags);
         filter.u32(CTA_FILTER_REPLY_FLAGS, 0);
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn port(host: Option<&str>, protocol: Protocol, port: u16, pod: &str) -> HostPort {
-        HostPort {
-            host: host.map(|host| host.parse().unwrap()),
-            protocol,
-            port,
-            pod: pod.parse().unwrap(),
-            pod_port: 53,
-        }
-    }
-
-    #[test]
-    fn only_udp_of_the_pods_family_is_looked_for() {
-        let ports = [
-            port(None, Protocol::Udp, 53, "10.0.0.5"),
-            port(Some("0.0.0.0"), Protocol::Udp, 54, "10.0.0.5"),
-            port(Some("192.0.2.9"), Protocol::Udp, 55, "10.0.0.5"),
-            port(None, Protocol::Tcp, 56, "10.0.0.5"),
-            port(None, Protocol::Udp, 57, "fd00::5"),
-            port(Some("192.0.2.9"), Protocol::Udp, 58, "fd00::5"),
-        ];
-        let local = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|text| text.parse().unwrap());
-        let wanted = [
-            "192.0.2.1:53",
-            "192.0.2.2:53",
-            "192.0.2.1:54",
-            "192.0.2.2:54",
-            "192.0.2.9:55",
-            "[2001:db8::1]:57",
-        ];
-        let wanted: BTreeSet<SocketAddr> = wanted.iter().map(|to| to.parse().unwrap()).collect();
-        assert_eq!(destinations(&ports, &local), wanted);
-        assert_eq!(destinations(&[], &local), BTreeSet::new());
-    }
 }

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 
 use rustix::io::Errno;
 
-use crate::batch::{Batch, Message, Writer};
-use crate::read::{attribute, attributes, text_of};
+use crate::netlink::{Batch, Message, Writer, attribute, attributes, text_of};
 use crate::{NetError, Socket};
 
 /// The kind of messages by which others are asked for: `GENL_ID_CTRL`,

@@ -6,22 +6,22 @@
 //!
 //! Constants: `include/uapi/linux/netfilter/nf_tables.h` and `nfnetlink.h`.
 
+use crate::netlink::Writer;
+pub use crate::netlink::{ip_of, octets};
+
 mod chain;
-mod element;
 mod interval;
 mod query;
+mod set;
 mod text;
 mod transaction;
 
 pub use chain::{Chain, HOOK_FORWARD, Policy, TableFamily, chain, chains, rule_handles};
-pub use element::{Element, Set, concatenate};
 pub use interval::Interval;
-pub(crate) use interval::next;
 pub use query::{TableFacts, element, elements, generation, intervals, table};
+pub use set::{Element, Set, concatenate};
 pub use text::{NftError, is_installed, run};
 pub use transaction::{Existing, Transaction, is_outdated, retry_outdated};
-
-use crate::batch::Writer;
 
 /// `NFNL_SUBSYS_NFTABLES`
 const SUBSYSTEM: u16 = 10;

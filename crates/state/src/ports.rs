@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::{Error, Keys};
-use net::host_ports::{HostPort, Protocol};
+use ruleset::host_ports::{HostPort, Protocol};
 use serde_json::{Map, Value};
 
 /// The ports that a pod asks for.

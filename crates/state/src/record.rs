@@ -89,7 +89,7 @@ impl Record {
 
     /// The hostPorts that the datapath of our own has opened for this interface.
     #[cfg(target_os = "linux")]
-    pub fn host_ports(&self, ifname: &IfName) -> Vec<net::host_ports::HostPort> {
+    pub fn host_ports(&self, ifname: &IfName) -> Vec<ruleset::host_ports::HostPort> {
         let addresses = self.addresses(ifname);
         self.native_steps()
             .flat_map(|step| crate::Ports::for_cleaning(&step.config).on(&addresses))

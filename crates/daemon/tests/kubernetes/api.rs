@@ -94,7 +94,7 @@ fn a_stranger_gets_no_pods_packets(grounds: &Grounds, cluster: &Cluster<'_>) {
     tailscaled.join(&join).unwrap();
     let member = &cluster.members[0];
     let said = member
-        .await_condition("NetworksUnique", false, JOINED)
+        .await_condition("PodCIDRUnique", false, JOINED)
         .unwrap();
     assert!(
         said.contains(STOLEN) && said.contains("no Node object"),

@@ -115,10 +115,10 @@ fn addresses_of_the_mesh_are_missed(cluster: &Cluster<'_>) {
     address("add", "100.99.0.1/24", UPLINK);
     let stranger = format!("{UPLINK} has 100.99.0.1,");
     let words = [stranger.as_str(), "give the link another address"];
-    let said = told::await_failing(member, "AddressesApart", &words);
+    let said = told::await_failing(member, "NoAddressOverlap", &words);
     assert!(!said.contains("lo has"), "{said}");
     address("delete", "100.99.0.1/24", UPLINK);
-    told::await_holding(member, "AddressesApart");
+    told::await_holding(member, "NoAddressOverlap");
     address("delete", &format!("{own}/32"), "lo");
 }
 
@@ -154,7 +154,7 @@ fn networks_are_approved_again(cluster: &mut Cluster<'_>, mut policy: Value) {
     .unwrap();
     let member = &cluster.members[0];
     member
-        .await_condition("NetworksServed", true, JOINED)
+        .await_condition("RoutesServed", true, JOINED)
         .unwrap();
 }
 
@@ -255,12 +255,12 @@ fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
     };
     for (hours, side) in [(1, "seconds behind the server's"), (-1, "ahead of")] {
         say(hours);
-        told::await_failing(member, "ClockRight", &[side, "set both by NTP"]);
+        told::await_failing(member, "ClockInSync", &[side, "set both by NTP"]);
         let off = skew() + 3600.0 * f64::from(hours);
         assert!(off.abs() < 60.0, "{hours} h: {}", skew());
     }
     say(0);
-    told::await_holding(member, "ClockRight");
+    told::await_holding(member, "ClockInSync");
     assert!(skew().abs() < 30.0, "{}", skew());
 
     let right = member.config(&cluster.headscale.url());
@@ -305,8 +305,8 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
             other => format!("node-1 has 10.244.1.0/24, which overlaps this node's {other}"),
         };
         let words = [overlaps.as_str(), "networks of its own (network.podCIDR"];
-        told::await_failing(third, "NetworksUnique", &words);
-        let (is_served, said) = third.condition("NetworksServed").unwrap();
+        told::await_failing(third, "PodCIDRUnique", &words);
+        let (is_served, said) = third.condition("RoutesServed").unwrap();
         assert!(!is_served, "{said}");
         assert_ne!(third.get("/ready").unwrap().status, 200);
         if let Ok(node) = cluster.headscale.node_named("node-3") {

@@ -105,12 +105,12 @@ fn shields_of_a_host_stay_up_and_are_told_of(
     let member = &cluster.members[0];
     hosts.cli(["set", "--shields-up=true"]).unwrap();
     let words = ["ShieldsUp", "tailscale set --shields-up=false"];
-    told::await_failing(member, "NetworksServed", &words);
+    told::await_failing(member, "RoutesServed", &words);
     assert_ne!(member.get("/ready").unwrap().status, 200);
     assert_eq!(prefs(hosts)["ShieldsUp"], true);
     assert!(talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).is_err());
     hosts.cli(["set", "--shields-up=false"]).unwrap();
-    told::await_holding(member, "NetworksServed");
+    told::await_holding(member, "RoutesServed");
     talk::await_all_to_all(pods);
 }
 
@@ -128,7 +128,7 @@ fn a_host_whose_tailscaled_has_no_link_is_not_ready_until_it_has_one() {
     member.configure(&config).unwrap();
     member.launch().unwrap();
     let words = ["--tun=userspace-networking", "tailscale.mode: daemon"];
-    told::await_failing(member, "NetworksServed", &words);
+    told::await_failing(member, "RoutesServed", &words);
     assert_ne!(member.get("/ready").unwrap().status, 200);
 
     hosts.kill().unwrap();

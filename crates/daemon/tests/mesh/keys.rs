@@ -78,7 +78,7 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
     cluster.headscale.set_policy(&policy).unwrap();
     let key = cluster.headscale.preauth_key(OTHER_TAG).unwrap();
     put(node, KEY, &key);
-    let await_told = |words: [&str; 2]| told::await_failing(node, "NetworksServed", &words);
+    let await_told = |words: [&str; 2]| told::await_failing(node, "RoutesServed", &words);
     await_told(["approve-routes", "autoApprovers"]);
     let (is_member, said) = node.condition("MeshJoined").unwrap();
     assert!(is_member, "{said}");
@@ -192,7 +192,7 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
     // The lab's keys are good for a day.
     let member = &cluster.members[0];
     let words = ["api-key", "headscale apikeys create"];
-    told::await_failing(member, "CredentialsLast", &words);
+    told::await_failing(member, "CredentialsValid", &words);
     let left = seconds_left(member);
     assert!(left > 0.0 && left <= 86_400.0, "{left}");
 
@@ -204,7 +204,7 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
     let old = std::fs::read_to_string(member.file("/etc/headcni/api-key")).unwrap();
     put(member, "/etc/headcni/api-key", &key);
     member.signal(Signal::HUP);
-    told::await_holding(member, "CredentialsLast");
+    told::await_holding(member, "CredentialsValid");
     assert!(seconds_left(member) > 86_400.0 * 80.0);
     let prefix = old.trim_start_matches("hskey-api-").get(..12).unwrap();
     let expire = ["apikeys", "expire", "--prefix", prefix];

@@ -3,8 +3,7 @@
 use rustix::io::Errno;
 
 use super::{HEADER_LEN, message, write_header};
-use crate::batch::Message;
-use crate::read::{attribute, text_of};
+use crate::netlink::{Message, attribute, text_of};
 use crate::{NetError, Socket};
 
 const NFTA_CHAIN_TABLE: u16 = 1;

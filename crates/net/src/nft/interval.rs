@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::Element;
-use crate::family::octets;
-use crate::read::ip_of;
+use crate::netlink::{ip_of, octets};
 
 /// All addresses from `first` to `last`, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +31,7 @@ impl Interval {
     /// has no end.
     pub fn elements(&self) -> Vec<Element> {
         let start = Element::member(octets(self.first));
-        let end = next(self.last).map(|next| Element {
+        let end = self.next().map(|next| Element {
             ends_interval: true,
             ..Element::member(octets(next))
         });
@@ -68,6 +67,11 @@ impl Interval {
         found
     }
 
+    /// The address after the last one; `None` at the end of the address space.
+    pub fn next(&self) -> Option<IpAddr> {
+        next(self.last)
+    }
+
     /// Whether they have an address in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
@@ -91,7 +95,7 @@ impl Border {
 }
 
 /// The address after this one; none after the last.
-pub(crate) fn next(address: IpAddr) -> Option<IpAddr> {
+fn next(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(address) => Some(Ipv4Addr::from(u32::from(address).checked_add(1)?).into()),
         IpAddr::V6(address) => Some(Ipv6Addr::from(u128::from(address).checked_add(1)?).into()),

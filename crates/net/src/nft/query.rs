@@ -3,9 +3,9 @@
 use rustix::io::Errno;
 
 use super::chain::{u32_be, u64_be};
-use super::element::{read_list, write_list};
+use super::set::{read_list, write_list};
 use super::{Element, HEADER_LEN, Interval, Set, message, write_header};
-use crate::read::{attribute, text_of};
+use crate::netlink::{attribute, text_of};
 use crate::{NetError, Socket};
 
 const NFTA_GEN_ID: u16 = 1;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
-use super::element::write_list;
+use super::set::write_list;
 use super::{Element, SUBSYSTEM, Set, message};
-use crate::batch::{Batch, Writer, flag};
+use crate::netlink::{Batch, Writer, flag};
 use crate::{NetError, Socket};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 16;

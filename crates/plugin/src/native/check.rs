@@ -6,10 +6,8 @@ use std::net::IpAddr;
 
 use cni::{Attachment, Error, Interface, IpConfig, NetResult, code};
 use ipnet::IpNet;
-use net::host_ports::{self, HostPort};
-use net::{
-    Link, Mac, Neighbour, NetError, Netns, RouteKind, Socket, TABLE_MAIN, VisitError, ruleset,
-};
+use net::{Link, Mac, Neighbour, NetError, Netns, RouteKind, Socket, TABLE_MAIN, VisitError};
+use ruleset::host_ports::{self, HostPort};
 
 use super::Native;
 use super::kernel::{not_visited, refused};

@@ -8,8 +8,8 @@ use std::io;
 use cni::{Attachment, Error, Keys, NetResult, code};
 use ipnet::IpNet;
 use net::nft::NftError;
-use net::ruleset::{self, Sets, Table};
 use net::{Errno, NetError, Socket, sysctl};
+use ruleset::{Sets, Table};
 use state::{Ports, Record, addresses_in, link};
 
 use super::kernel::{Novelty, refused};

@@ -6,17 +6,13 @@ use std::os::fd::AsFd;
 use calllog::CallLog;
 use cni::{Attachment, Error, code};
 use net::{
-    Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, Route, RouteKind,
-    Socket, Tolerated, VisitError, sysctl,
+    Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, PROTO_HEADCNI,
+    Route, RouteKind, Socket, Tolerated, VisitError, sysctl,
 };
 
 use super::settings::Settings;
 use super::several;
 use super::wiring::{Wiring, indexes};
-
-/// Whose routes ours are, for everyone who lists them. In the range for local use, and in nobody's
-/// list: `include/uapi/linux/rtnetlink.h`.
-pub(crate) const PROTO_HEADCNI: u8 = 104;
 
 /// Every namespace has its `lo` at this place.
 const LO_INDEX: u32 = 1;
@@ -117,7 +113,7 @@ impl Site<'_> {
                 },
                 netns: self.pod.as_fd(),
                 mtu: wiring.mtu_bytes,
-                group: net::ruleset::LINK_GROUP,
+                group: ruleset::LINK_GROUP,
             }
             .add_to(&mut batch);
             match self.host_socket.send(batch) {

@@ -41,10 +41,10 @@ pub(crate) fn delete_all_but(
     // One by one they take 23 ms each; as a group, hardly longer than one.
     let mut batch = Batch::new();
     for link in &doomed {
-        net::move_to_group(&mut batch, link.index, net::ruleset::DOOMED_GROUP);
+        net::move_to_group(&mut batch, link.index, ruleset::DOOMED_GROUP);
     }
     socket.send(batch).map_err(refused)?;
-    net::delete_group(&socket, net::ruleset::DOOMED_GROUP).map_err(refused)
+    net::delete_group(&socket, ruleset::DOOMED_GROUP).map_err(refused)
 }
 
 /// The container and interface that a link of ours is for, if it is of this network.

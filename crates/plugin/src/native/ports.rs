@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{Attachment, Error, Verb, code};
 use ipnet::IpNet;
-use net::host_ports::{self, HostPort, HostPortError, Protocol};
-use net::{RouteKind, Socket, conntrack};
+use net::{PROTO_HEADCNI, RouteKind, Socket};
+use ruleset::host_ports::{self, HostPort, HostPortError, Protocol};
 use state::link::host_name;
 use state::{Ports, addresses_in};
 
 use super::Native;
 use super::firewall::networks_of;
-use super::kernel::{PROTO_HEADCNI, refused};
+use super::kernel::refused;
 
 /// An address of each family, for asking whether there is anything to do at all.
 const EITHER_FAMILY: [IpAddr; 2] = [
@@ -74,7 +74,7 @@ impl Native<'_> {
             return;
         }
         let forgotten = local_addresses(excluded)
-            .and_then(|local| conntrack::forget_udp(socket, ports, &local).map_err(refused));
+            .and_then(|local| host_ports::delete_udp_flows(socket, ports, &local).map_err(refused));
         if let Err(error) = forgotten {
             self.log
                 .warn(format!("old UDP flows may go on: {}", error.msg));

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use cni::{CniArgs, Error, Keys};
 use ipnet::IpNet;
-use net::host_ports::HostPort;
 use net::{Mac, TokenBucket};
+use ruleset::host_ports::HostPort;
 use serde_json::Map;
 use state::Ports;
 

@@ -6,9 +6,9 @@
 
 use std::net::IpAddr;
 
-use net::{Batch, Errno, NetError, Route, RouteKind, Rule, Socket, TABLE_MAIN};
+use net::{Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, Rule, Socket, TABLE_MAIN};
 
-use super::kernel::{PROTO_HEADCNI, direct_route};
+use super::kernel::direct_route;
 use super::wiring::{Wiring, everything, is_index};
 
 /// Where our rules inside a pod stand among others.

@@ -19,7 +19,7 @@ pub(super) fn times(cluster: &Cluster<'_>, count: usize) -> Result<Vec<Duration>
         member.launch()?;
         member.await_ready(JOINED)?;
         let time = start.elapsed();
-        let (is_served, message) = member.condition("NetworksServed")?;
+        let (is_served, message) = member.condition("RoutesServed")?;
         ensure!(is_served, "the node is ready but not served: {message}");
         Ok(time)
     };

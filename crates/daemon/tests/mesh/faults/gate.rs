@@ -20,7 +20,7 @@ fn no_pod_starts_before_the_mesh_has_served_the_node_once() {
     let why = member
         .await_condition("CNIConfigWritten", false, JOINED)
         .unwrap();
-    assert!(why.contains("NetworksServed"), "{why}");
+    assert!(why.contains("RoutesServed"), "{why}");
     assert!(!member.file(CONFLIST).exists());
 
     cluster.headscale.resume().unwrap();

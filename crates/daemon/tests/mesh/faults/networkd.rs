@@ -96,7 +96,7 @@ fn systemd_networkd_is_kept_off_or_what_it_takes_away_is_put_back() {
         assert_eq!(our_rules(member), ours);
 
         let config = member.config(&cluster.headscale.url());
-        let config = config.replace("network:\n", "network:\n  keepOff: off\n");
+        let config = config.replace("network:\n", "network:\n  unmanagedLinks: off\n");
         member.configure(&config).unwrap();
         await_file(member, false);
         talk.silence("our rules taken away by systemd-networkd", PUT_BACK, || {

@@ -33,7 +33,7 @@ fn what_strangers_claim_gets_no_route_and_is_told_of() {
                 for member in &cluster.members {
                     let claim = format!("visitor claims {FREE}, and has not the tag");
                     let words = [claim.as_str(), "headscale nodes approve-routes"];
-                    told::await_failing(member, "NetworksUnique", &words);
+                    told::await_failing(member, "PodCIDRUnique", &words);
                 }
             },
         );
@@ -47,7 +47,7 @@ fn what_strangers_claim_gets_no_route_and_is_told_of() {
                 strangers.push(join(cluster, &thief, &key, FIRSTS));
                 let claim = format!("thief has {FIRSTS}, too");
                 let words = [claim.as_str(), "headscale nodes delete"];
-                told::await_failing(&cluster.members[0], "NetworksUnique", &words);
+                told::await_failing(&cluster.members[0], "PodCIDRUnique", &words);
             },
         );
         check_routes(cluster);
@@ -63,7 +63,7 @@ fn what_strangers_claim_gets_no_route_and_is_told_of() {
                 strangers[1].cli(["set", &advertise]).unwrap();
                 await_heard(cluster, "thief", HALF);
                 let claim = format!("thief claims {HALF}, which is part of node-1's {FIRSTS}");
-                told::await_failing(&cluster.members[1], "NetworksUnique", &[&claim]);
+                told::await_failing(&cluster.members[1], "PodCIDRUnique", &[&claim]);
                 gets_nothing(&cluster.members[1], &thief, talk);
                 check_routes(cluster);
                 goes_on_serving(cluster);
@@ -72,7 +72,7 @@ fn what_strangers_claim_gets_no_route_and_is_told_of() {
         );
         cluster.headscale.approve("visitor", &[]).unwrap();
         for member in &cluster.members {
-            told::await_holding(member, "NetworksUnique");
+            told::await_holding(member, "PodCIDRUnique");
         }
     });
 }
@@ -90,9 +90,9 @@ fn a_network_around_a_nodes_cuts_nobody_off() {
                 let key = cluster.headscale.preauth_key(TAG).unwrap();
                 strangers.push(join(cluster, &thief, &key, AROUND));
                 await_heard(cluster, "thief", AROUND);
-                told::await_failing(&cluster.members[0], "NetworksUnique", &[&claim]);
+                told::await_failing(&cluster.members[0], "PodCIDRUnique", &[&claim]);
                 let conflict = format!("thief has {AROUND}, which overlaps this node's {SECONDS}");
-                told::await_failing(&cluster.members[1], "NetworksUnique", &[&conflict]);
+                told::await_failing(&cluster.members[1], "PodCIDRUnique", &[&conflict]);
             },
         );
         check_routes(cluster);
@@ -117,7 +117,7 @@ fn a_network_around_a_nodes_cuts_nobody_off() {
 
         cluster.headscale.delete("thief").unwrap();
         for member in &cluster.members {
-            told::await_holding(member, "NetworksUnique");
+            told::await_holding(member, "PodCIDRUnique");
         }
     });
 }
@@ -147,7 +147,7 @@ fn where_kubernetes_is_believed_a_nodes_network_leads_to_that_node_only() {
                 let member = &cluster.members[0];
                 let claim =
                     format!("thief claims {SECONDS}, which overlaps {SECONDS} of Node node-2");
-                told::await_failing(member, "NetworksUnique", &[&claim]);
+                told::await_failing(member, "PodCIDRUnique", &[&claim]);
                 eventually(JOINED, "no route leads to the thief", || {
                     let routes = member.sh("ip -4 route show table 26723").ok()?;
                     (!routes.contains(SECONDS)).then_some(())
@@ -189,7 +189,7 @@ fn believe_kubernetes(cluster: &mut Cluster<'_>) {
     member.launch().unwrap();
     let away = member.await_condition("KubernetesReachable", false, JOINED);
     away.unwrap();
-    told::await_holding(member, "NetworksUnique");
+    told::await_holding(member, "PodCIDRUnique");
 }
 
 /// What a thief would get is refused on the node that it leaves from.

@@ -116,7 +116,7 @@ fn pods_need_no_server() {
                     reaches(&one, *ip);
                 }
                 status(member);
-                assert!(!member.condition("NetworksServed").unwrap().0);
+                assert!(!member.condition("RoutesServed").unwrap().0);
                 assert!(member.file(CONFLIST).exists());
                 cluster.headscale.resume().unwrap();
             },
@@ -196,7 +196,7 @@ impl Measured {
     fn of(member: &Member<'_>) -> Self {
         let peers = "headcni_mesh_peers";
         let by = |name: &str, label: &str, value: &str| reading(member, name, &[(label, value)]);
-        let networks = |state| by("headcni_mesh_networks", "state", state);
+        let networks = |state| by("headcni_mesh_routes", "state", state);
         let bytes = |direction| by("headcni_mesh_bytes_total", "direction", direction);
         let calls = |outcome| {
             let count = "headcni_headscale_request_duration_seconds_count";
@@ -204,7 +204,7 @@ impl Measured {
         };
         Self {
             peers: [by(peers, "path", "direct"), reading(member, peers, &[])],
-            networks: ["advertised", "approved", "serving"].map(networks),
+            networks: ["advertised", "approved", "primary"].map(networks),
             pings: reading(member, "headcni_mesh_latency_seconds_count", &[]),
             handshake_age: reading(member, "headcni_mesh_handshake_age_seconds", &[]),
             bytes: ["sent", "received"].map(bytes),
