@@ -17,15 +17,6 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// `cargo metadata`, limited to the dependencies of some targets if any are given.
-pub(crate) fn metadata(targets: &[String]) -> Result<Value> {
-    let mut command = cargo(&["metadata", "--format-version=1", "--locked"]);
-    for target in targets {
-        command.args(["--filter-platform", target]);
-    }
-    serde_json::from_str(&output(&mut command)?).context("parse cargo metadata")
-}
-
 /// Cargo's target directory.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = output(&mut cargo(&["metadata", "--format-version=1", "--no-deps"]))?;

@@ -1,9 +1,9 @@
 //! Installs the real components that tests, the demo and the benchmarks run against.
 //! `lab::tools` lists them.
 
+mod cargo_install;
 mod debian;
 mod go;
-mod nextest;
 mod unpack;
 
 use std::fs::{self, File};
@@ -22,7 +22,8 @@ use lab::tools::{
 };
 
 use crate::process::{is_in_path, progress};
-pub(crate) use nextest::nextest;
+use cargo_install::{CargoTool, DENY, NEXTEST};
+pub(crate) use cargo_install::{deny, nextest};
 
 const UNFINISHED: &str = "building-";
 
@@ -31,7 +32,7 @@ pub(crate) struct ToolSet {
     packages: Vec<&'static str>,
     modules: Vec<&'static GoModule>,
     podman: bool,
-    nextest: bool,
+    cargo: &'static [CargoTool],
 }
 
 impl ToolSet {
@@ -40,7 +41,7 @@ impl ToolSet {
             packages: MESH_PACKAGES.to_vec(),
             modules: vec![&CNI_PLUGINS, &TAILSCALE, &HEADSCALE],
             podman: false,
-            nextest: false,
+            cargo: &[],
         }
     }
 
@@ -49,13 +50,13 @@ impl ToolSet {
             packages: [MESH_PACKAGES, TEST_PACKAGES].concat(),
             modules: go_modules().collect(),
             podman: true,
-            nextest: true,
+            cargo: &[NEXTEST, DENY],
         }
     }
 
     pub(crate) fn bench() -> Self {
         Self {
-            nextest: false,
+            cargo: &[],
             ..Self::test()
         }
     }
@@ -66,7 +67,7 @@ impl ToolSet {
             packages: [MESH_PACKAGES, TEST_PACKAGES].concat(),
             modules: mesh.into_iter().chain(MODULES).collect(),
             podman: false,
-            nextest: true,
+            cargo: &[NEXTEST],
         }
     }
 
@@ -76,14 +77,14 @@ impl ToolSet {
             packages: vec![],
             modules: vec![],
             podman: false,
-            nextest: true,
+            cargo: &[NEXTEST, DENY],
         }
     }
 
     fn chart() -> Self {
         Self {
             modules: vec![&HELM],
-            nextest: false,
+            cargo: &[],
             ..Self::check()
         }
     }
@@ -132,7 +133,7 @@ struct Missing {
     packages: Vec<&'static str>,
     modules: Vec<&'static GoModule>,
     podman: bool,
-    nextest: bool,
+    cargo: Vec<&'static CargoTool>,
 }
 
 impl Missing {
@@ -142,12 +143,16 @@ impl Missing {
             packages: debian::missing_packages(&set.packages)?,
             modules: set.modules.iter().filter(lacks).copied().collect(),
             podman: set.podman && !PODMAN.missing().is_empty(),
-            nextest: set.nextest && !nextest::program().is_file(),
+            cargo: set
+                .cargo
+                .iter()
+                .filter(|tool| !tool.is_installed())
+                .collect(),
         })
     }
 
     fn is_empty(&self) -> bool {
-        self.packages.is_empty() && self.modules.is_empty() && !self.podman && !self.nextest
+        self.packages.is_empty() && self.modules.is_empty() && !self.podman && self.cargo.is_empty()
     }
 
     fn announce(&self, target: &str) {
@@ -156,13 +161,8 @@ impl Missing {
             .iter()
             .map(|module| build_minutes(module))
             .sum();
-        let minutes = minutes
-            + if self.nextest {
-                nextest::BUILD_MINUTES
-            } else {
-                0
-            }
-            + 1;
+        // One for packages, and two for a cargo tool.
+        let minutes = minutes + 2 * u32::try_from(self.cargo.len()).unwrap_or(0) + 1;
         eprintln!(
             "{target} first installs what this machine lacks, in about {minutes} minutes on two cores:"
         );
@@ -175,9 +175,8 @@ impl Missing {
             .iter()
             .map(|module| format!("{} {}", module.name, module.version))
             .collect();
-        if self.nextest {
-            built.push(format!("cargo-nextest {}", nextest::VERSION));
-        }
+        let cargo = self.cargo.iter();
+        built.extend(cargo.map(|tool| format!("{} {}", tool.name, tool.version)));
         if self.podman {
             built.push(format!("podman {} (unpacked)", PODMAN.version));
         }
@@ -218,8 +217,8 @@ fn build_missing(start: Instant, set: &ToolSet) -> Result<()> {
     };
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            if set.nextest {
-                nextest::install_missing(start)?;
+            for tool in set.cargo {
+                tool.install_missing(start)?;
             }
             build_modules()
         });

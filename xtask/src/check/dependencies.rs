@@ -1,18 +1,12 @@
-//! Licences and banned crates, as listed in `deny.toml`, and the crates that plugins must not link.
-//!
-//! `deny.toml` is cargo-deny's format, so `cargo deny check` works too. It is not run here because it
-//! takes longer to build than headcni: `docs/adr/0025-licences-without-cargo-deny.md`.
-
-use std::fs;
+//! Licences, sources and banned crates by cargo-deny, and what it can't express.
 
 use anyhow::{Context, Result, bail};
-use lab::tools::workspace_dir;
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cargo::{cargo, metadata};
+use crate::cargo::cargo;
 use crate::dist::{PLUGINS, musl_target};
-use crate::process::output;
+use crate::process::{output, run};
+use crate::tools::deny;
 
 /// Families of crates that plugins must not link: a plugin lives for two milliseconds.
 const BANNED_IN_PLUGINS: &[&str] = &["clap", "tokio", "tracing"];
@@ -20,84 +14,27 @@ const BANNED_IN_PLUGINS: &[&str] = &["clap", "tokio", "tracing"];
 /// The standard library has replacements; other crates may still use them.
 const BANNED_IN_OURS: &[&str] = &["lazy_static", "once_cell"];
 
-/// The part of `deny.toml` that is checked here.
-#[derive(Deserialize)]
-struct Rules {
-    graph: Graph,
-    licenses: Licenses,
-    bans: Bans,
-}
-
-#[derive(Deserialize)]
-struct Graph {
-    targets: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Licenses {
-    allow: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Bans {
-    deny: Vec<Ban>,
-}
-
-#[derive(Deserialize)]
-struct Ban {
-    #[serde(rename = "crate")]
-    name: String,
-    reason: String,
-}
-
 pub(super) fn check() -> Result<()> {
-    let file = workspace_dir().join("deny.toml");
-    let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    let rules: Rules = toml::from_str(&text).context("parse deny.toml")?;
-    let errors = errors(&rules, &metadata(&rules.graph.targets)?)?;
-    if !errors.is_empty() {
-        bail!("dependencies:\n  {}", errors.join("\n  "));
+    let quiet = ["--log-level", "error", "check", "--hide-inclusion-graph"];
+    run(deny(&quiet).args(["bans", "licenses", "sources"]))?;
+    let metadata = output(&mut cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).context("parse cargo metadata")?;
+    if let Some(error) = banned_in_ours(&metadata) {
+        bail!("{error}: the standard library has a replacement");
     }
     check_plugins()
 }
 
-fn errors(rules: &Rules, metadata: &Value) -> Result<Vec<String>> {
-    let mut errors = Vec::new();
-    let packages = metadata["packages"].as_array();
-    for package in packages.context("cargo metadata has no packages")? {
-        let name = package["name"].as_str().context("a package has no name")?;
-        // Workspace members have no source.
-        if package["source"].is_null() {
-            let direct = package["dependencies"].as_array().into_iter().flatten();
-            let direct = direct.filter_map(|dependency| dependency["name"].as_str());
-            let banned = direct.filter(|dependency| BANNED_IN_OURS.contains(dependency));
-            errors.extend(banned.map(|banned| format!("{name} depends on {banned}")));
-            continue;
-        }
-        if let Some(ban) = rules.bans.deny.iter().find(|ban| ban.name == name) {
-            let reason = &ban.reason;
-            errors.push(format!(
-                "{name} is banned ({reason}): see \"cargo tree --invert {name}\""
-            ));
-        }
-        let licence = package["license"].as_str().unwrap_or_default();
-        match is_allowed(licence, &rules.licenses.allow) {
-            Ok(true) => {}
-            Ok(false) => errors.push(format!("{name}: licence {licence:?} is not allowed")),
-            Err(error) => errors.push(format!("{name}: licence {licence:?}: {error}")),
-        }
-    }
-    Ok(errors)
-}
-
-/// Whether the allowed licences satisfy an SPDX expression.
-fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool> {
-    // Lax: old manifests write "MIT/Apache-2.0".
-    let expression = spdx::Expression::parse_mode(expression, spdx::ParseMode::LAX)?;
-    Ok(expression.evaluate(|licence| {
-        let id = licence.license.id();
-        id.is_some_and(|id| allowed.iter().any(|allowed| allowed == id.name))
-    }))
+fn banned_in_ours(metadata: &Value) -> Option<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let packages = list(&metadata["packages"]).into_iter();
+    let mut dependencies = packages.flat_map(|package| {
+        let names = list(&package["dependencies"]).into_iter();
+        names.map(move |dependency| (package["name"].clone(), dependency["name"].clone()))
+    });
+    let banned = |name: &Value| BANNED_IN_OURS.iter().any(|banned| name == banned);
+    let (package, dependency) = dependencies.find(|(_, dependency)| banned(dependency))?;
+    Some(format!("{package} depends on {dependency}"))
 }
 
 /// Fails if a plugin links a banned crate, with the path that leads to it.
@@ -131,48 +68,14 @@ mod tests {
 
     use super::*;
 
-    fn errors_of(package: &Value) -> Vec<String> {
-        let rules = "graph.targets = []\nlicenses.allow = ['MIT', 'Apache-2.0']\n\
-                     bans.deny = [{ crate = 'openssl', reason = 'C' }]";
-        errors(
-            &toml::from_str(rules).unwrap(),
-            &json!({ "packages": [package] }),
-        )
-        .unwrap()
-    }
-
     #[test]
-    fn a_licence_must_be_allowed() {
-        let count = |licence: Value| {
-            errors_of(&json!({ "name": "a", "source": "registry", "license": licence })).len()
+    fn our_crates_must_not_use_once_cell() {
+        let uses = |name: &str| {
+            let dependencies = json!([{ "name": name }]);
+            json!({ "packages": [{ "name": "ours", "dependencies": dependencies }] })
         };
-        for allowed in [
-            "MIT",
-            "GPL-3.0-only OR MIT",
-            "Unlicense/MIT",
-            "(MIT OR ISC) AND Apache-2.0",
-        ] {
-            assert_eq!(count(json!(allowed)), 0, "{allowed}");
-        }
-        for refused in ["GPL-3.0-only", "MIT AND OpenSSL", "", "MIT OR", "nonsense"] {
-            assert_eq!(count(json!(refused)), 1, "{refused}");
-        }
-        assert_eq!(count(Value::Null), 1);
-    }
-
-    #[test]
-    fn a_banned_crate_is_refused() {
-        let openssl = json!({ "name": "openssl", "source": "registry", "license": "MIT" });
-        assert_eq!(errors_of(&openssl).len(), 1);
-    }
-
-    #[test]
-    fn our_crates_must_not_use_once_cell_but_others_may() {
-        let theirs = json!({ "name": "once_cell", "source": "registry", "license": "MIT" });
-        assert!(errors_of(&theirs).is_empty());
-        let uses = |name: &str| json!({ "name": "ours", "source": null, "dependencies": [{ "name": name }] });
-        assert!(errors_of(&uses("serde")).is_empty());
-        assert_eq!(errors_of(&uses("once_cell")), ["ours depends on once_cell"]);
+        assert_eq!(banned_in_ours(&uses("serde")), None);
+        assert!(banned_in_ours(&uses("once_cell")).is_some());
     }
 
     #[test]
