@@ -15,7 +15,7 @@ use crate::cargo::target_dir;
 use crate::process::{is_in_path, run};
 
 /// sudo resets the environment; these variables are passed on.
-const PASSED_ON: &[&str] = &["CI", "HOME", "LANG", "NO_COLOR", "PATH", "TERM", "TMPDIR"];
+const PASSED_ON: &[&str] = &["CI", "HOME", "LANG", "NO_COLOR", "TERM", "TMPDIR"];
 const PASSED_ON_PREFIXES: &[&str] = &["HEADCNI_", "INSTA_", "LC_", "NEXTEST_", "PROPTEST_", "RUST"];
 
 /// Whether this process is root already.
@@ -74,6 +74,7 @@ pub(crate) fn as_root(command: Command) -> Result<Command> {
     for (name, value) in env::vars_os().filter(|(name, _)| is_passed_on(name)) {
         sudo.arg(assignment(&name, &value));
     }
+    sudo.arg(assignment("PATH", root_path()));
     sudo.arg(assignment("HEADCNI_CACHE", cache_dir()));
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
@@ -85,6 +86,13 @@ pub(crate) fn as_root(command: Command) -> Result<Command> {
         sudo.current_dir(dir);
     }
     Ok(sudo)
+}
+
+/// The caller's `PATH`, which often lacks the directories of nft and ip.
+fn root_path() -> OsString {
+    let mut path = env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/local/sbin:/usr/sbin:/sbin");
+    path
 }
 
 fn is_passed_on(name: &OsStr) -> bool {
@@ -129,13 +137,7 @@ mod tests {
 
     #[test]
     fn variables_of_the_build_are_passed_on_and_others_are_not() {
-        for name in [
-            "PATH",
-            "HEADCNI_BIN_DIR",
-            "RUST_BACKTRACE",
-            "https_proxy",
-            "LC_ALL",
-        ] {
+        for name in ["HEADCNI_BIN_DIR", "RUST_BACKTRACE", "https_proxy", "LC_ALL"] {
             assert!(is_passed_on(name.as_ref()), "{name}");
         }
         for name in ["LD_PRELOAD", "SSH_AUTH_SOCK", "PYTHONPATH", "PATHS"] {
