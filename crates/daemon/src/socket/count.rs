@@ -74,7 +74,7 @@ const OTHER: &str = "other";
 
 /// What headcni-ipam adds to the codes of the specification: docs/ipam.md.
 const EXHAUSTED: u32 = 110;
-const NOT_TO_BE_HAD: u32 = 111;
+const ADDRESS_UNAVAILABLE: u32 = 111;
 
 /// Counts an event. `pod_labels` is the setting of that name.
 pub fn count(metrics: &Metrics, event: &Event, pod_labels: bool) {
@@ -181,7 +181,7 @@ fn error_type(code: u32, steps: &[EventStep]) -> &'static str {
         code::DELEGATE_TIMEOUT => "timeout",
         code::ALREADY_ATTACHED => "already_attached",
         EXHAUSTED => "ipam_exhausted",
-        NOT_TO_BE_HAD => "address_refused",
+        ADDRESS_UNAVAILABLE => "address_refused",
         _ => OTHER,
     }
 }
