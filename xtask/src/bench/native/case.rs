@@ -1,7 +1,7 @@
-//! One way to attach a pod: which programs, with which configuration.
+//! One way to attach a pod: programs and configuration.
 //!
-//! All have the same MTU, subnets of the same size, and their leases on the same disk. Each has a
-//! network of its own, so that nobody finds another's leases in the way.
+//! All have the same MTU, subnets of the same size, and leases on the same disk. Each has its own
+//! network, so that none meets another's leases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,12 +14,11 @@ use serde_json::{Value, json};
 use crate::bench::call::{Call, timed};
 use crate::bench::sandbox::Pod;
 
-/// What a pod gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Network {
     Ipv4,
     DualStack,
-    /// IPv4, and one port of the node that leads to the pod.
+    /// IPv4 with one hostPort.
     HostPort,
 }
 
@@ -33,9 +32,8 @@ impl Network {
     }
 }
 
-/// Who attaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Implementation {
     Floor,
     Headcni,
     Bridge,
@@ -43,7 +41,7 @@ pub(super) enum By {
     BridgePortmap,
 }
 
-impl By {
+impl Implementation {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Floor => "floor",
@@ -55,30 +53,30 @@ impl By {
     }
 }
 
-pub(super) struct Contestant {
+pub(super) struct NativeCase {
     pub(super) network: Network,
-    pub(super) by: By,
-    /// Names its network, and numbers its subnets.
+    pub(super) by: Implementation,
+    /// Part of the network's name and of its subnets.
     id: u8,
-    /// Where the floor and our plugin are.
+    /// Directory of the floor and our plugin.
     programs: PathBuf,
     state: PathBuf,
 }
 
-impl Contestant {
-    pub(super) const ALL: [(Network, By); 9] = [
-        (Network::Ipv4, By::Floor),
-        (Network::Ipv4, By::Headcni),
-        (Network::Ipv4, By::Bridge),
-        (Network::Ipv4, By::BridgeMasq),
-        (Network::DualStack, By::Floor),
-        (Network::DualStack, By::Headcni),
-        (Network::DualStack, By::Bridge),
-        (Network::HostPort, By::Headcni),
-        (Network::HostPort, By::BridgePortmap),
+impl NativeCase {
+    pub(super) const ALL: [(Network, Implementation); 9] = [
+        (Network::Ipv4, Implementation::Floor),
+        (Network::Ipv4, Implementation::Headcni),
+        (Network::Ipv4, Implementation::Bridge),
+        (Network::Ipv4, Implementation::BridgeMasq),
+        (Network::DualStack, Implementation::Floor),
+        (Network::DualStack, Implementation::Headcni),
+        (Network::DualStack, Implementation::Bridge),
+        (Network::HostPort, Implementation::Headcni),
+        (Network::HostPort, Implementation::BridgePortmap),
     ];
 
-    pub(super) fn new(network: Network, by: By, programs: &Path, state: &Path) -> Self {
+    pub(super) fn new(network: Network, by: Implementation, programs: &Path, state: &Path) -> Self {
         Self {
             network,
             by,
@@ -88,15 +86,15 @@ impl Contestant {
         }
     }
 
-    /// Attaches a pod, by the commands that `wrap` makes of ours. Returns how long that took, and
-    /// the result that a runtime would keep.
+    /// Attaches a pod with commands wrapped by `wrap`. Returns the wall time and the result that a
+    /// runtime would keep.
     pub(super) fn attach(
         &self,
         pod: &Pod,
         wrap: impl Fn(Command) -> Command,
     ) -> Result<(Duration, Value)> {
         let (mut wall, mut result) = (Duration::ZERO, Value::Null);
-        if self.by == By::Floor {
+        if self.by == Implementation::Floor {
             let mut command = Command::new(self.programs.join("floor"));
             command.arg("add").arg(&pod.netns).arg(host_link(pod));
             command.args(self.addresses(pod));
@@ -113,7 +111,7 @@ impl Contestant {
 
     /// Detaches a pod whose attachment had this result.
     pub(super) fn detach(&self, pod: &Pod, result: &Value) -> Result<Duration> {
-        if self.by == By::Floor {
+        if self.by == Implementation::Floor {
             let mut command = Command::new(self.programs.join("floor"));
             command.arg("del").arg(host_link(pod));
             return Ok(timed(command, "").context("DEL by the floor")?.0);
@@ -124,11 +122,11 @@ impl Contestant {
             .sum()
     }
 
-    /// What is executed for a pod, in the order of ADD.
+    /// The plugins of a pod, in the order of ADD.
     fn plugins(&self, pod: &Pod) -> Vec<Plugin> {
         let reference = cni_plugin_dir();
         let own = match self.by {
-            By::Headcni => json!({
+            Implementation::Headcni => json!({
                 "type": "headcni",
                 "dataDir": self.state.join("headcni"),
                 "ipam": self.ipam("headcni-ipam"),
@@ -137,16 +135,16 @@ impl Contestant {
                 "type": "bridge",
                 "bridge": format!("hcbench{}", self.id),
                 "isGateway": true,
-                "ipMasq": self.by == By::BridgeMasq,
+                "ipMasq": self.by == Implementation::BridgeMasq,
                 "ipam": self.ipam("host-local"),
             }),
         };
         let dir = match self.by {
-            By::Headcni => self.programs.clone(),
+            Implementation::Headcni => self.programs.clone(),
             _ => reference.clone(),
         };
         let mut plugins = vec![(dir, own)];
-        if self.by == By::BridgePortmap {
+        if self.by == Implementation::BridgePortmap {
             let portmap = json!({ "type": "portmap", "backend": "iptables" });
             plugins.push((reference, portmap));
         }
@@ -156,7 +154,7 @@ impl Contestant {
             .collect()
     }
 
-    /// Adds what a runtime adds, and what all have in common.
+    /// Adds the runtime's keys and the common ones.
     fn complete(&self, dir: &Path, mut config: Value, pod: &Pod) -> Plugin {
         config["cniVersion"] = json!("1.1.0");
         config["name"] = json!(format!("bench{}", self.id));
@@ -186,7 +184,7 @@ impl Contestant {
         json!({ "type": plugin, "dataDir": leases, "ranges": ranges, "routes": routes })
     }
 
-    /// The addresses that the floor gives a pod, each with its gateway.
+    /// The floor's arguments: each address with its gateway.
     fn addresses(&self, pod: &Pod) -> Vec<String> {
         let (id, nth) = (self.id, pod.nth + 2);
         let mut words = vec![
@@ -200,7 +198,6 @@ impl Contestant {
     }
 }
 
-/// A plugin, and its configuration for one pod.
 struct Plugin {
     program: PathBuf,
     config: Value,
@@ -211,11 +208,11 @@ impl Plugin {
         mut self,
         verb: &str,
         pod: &Pod,
-        earlier: &Value,
+        prev_result: &Value,
         wrap: impl Fn(Command) -> Command,
     ) -> Result<(Duration, Value)> {
-        if !earlier.is_null() {
-            self.config["prevResult"] = earlier.clone();
+        if !prev_result.is_null() {
+            self.config["prevResult"] = prev_result.clone();
         }
         let call = Call {
             program: &self.program,
@@ -223,11 +220,11 @@ impl Plugin {
             container: &format!("bench-{}", pod.nth),
             pod,
         };
-        call.answer(verb, wrap)
+        call.result(verb, wrap)
     }
 }
 
-/// The node's end of the link that the floor makes for a pod.
+/// The host's end of the veth that the floor creates.
 fn host_link(pod: &Pod) -> String {
     format!("hcfloor{}", pod.nth)
 }

@@ -1,18 +1,17 @@
-//! How a person looks around in what is left up.
+//! Commands for another terminal, while the demo stays up.
 
 use lab::{Cluster, Netns, Node};
 
-use super::reach::Inhabitant;
+use super::pairs::DemoPod;
 
 const READY: &str = "busybox wget -qO- http://127.0.0.1:9844/ready";
 
-/// Lines to be pasted into another terminal of root.
-pub(super) fn text(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> String {
-    let mut lines = vec!["It stays up. In another terminal, as root:\n".to_owned()];
-    let mut hint = |what: String, line: String| lines.push(format!("# {what}\n{line}\n"));
+pub(super) fn render(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> String {
+    let mut lines = vec!["The demo stays up. In another terminal, as root:\n".to_owned()];
+    let mut add = |what: String, line: String| lines.push(format!("# {what}\n{line}\n"));
     for member in &cluster.members {
         let name = member.node.name();
-        hint(
+        add(
             format!("a shell on {name}"),
             format!("{} sh", node(member.node)),
         );
@@ -20,12 +19,8 @@ pub(super) fn text(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> String {
     for pod in pods.iter().filter(|pod| pod.pod.pod.name() == "a") {
         let ips: Vec<String> = pod.pod.ips.iter().map(ToString::to_string).collect();
         let netns = pod.pod.pod.netns_file();
-        hint(
-            format!(
-                "a shell in pod {}, which is {}",
-                pod.name(),
-                ips.join(" and ")
-            ),
+        add(
+            format!("a shell in pod {} ({})", pod.name(), ips.join(" and ")),
             format!(
                 "{} sh",
                 within(pod.pod.pod.node(), &format!("={}", netns.display()))
@@ -33,24 +28,24 @@ pub(super) fn text(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> String {
         );
     }
     if let Some(member) = cluster.members.first() {
-        hint(
-            "whom node-1 knows, and by which path".to_owned(),
+        add(
+            "peers of node-1, with the path to each".to_owned(),
             format!("{} {} status", node(member.node), member.tailscale_line()),
         );
-        hint(
-            "what its daemon says of itself; it logs to /run/headcni-daemon.log there".to_owned(),
+        add(
+            "conditions of its daemon, which logs to /run/headcni-daemon.log".to_owned(),
             format!("{} {READY}", node(member.node)),
         );
     }
-    hint(
-        "what Headscale knows".to_owned(),
+    add(
+        "nodes and routes in Headscale".to_owned(),
         format!(
             "{} {} nodes list",
             node(&cluster.grounds.server),
             cluster.headscale.line()
         ),
     );
-    lines.push("Ctrl-C here ends all of it.".to_owned());
+    lines.push("Ctrl-C here ends the demo.".to_owned());
     lines.join("\n")
 }
 
@@ -58,7 +53,7 @@ fn node(node: &Node) -> String {
     within(node, "")
 }
 
-fn within(node: &Node, network: &str) -> String {
+fn within(node: &Node, netns: &str) -> String {
     let pid = node.holder_pid();
-    format!("nsenter --target {pid} --mount --uts --net{network} --")
+    format!("nsenter --target {pid} --mount --uts --net{netns} --")
 }

@@ -1,23 +1,22 @@
-//! The same, measured by every way in turn.
+//! Samples of the same figure for every pair of endpoints.
 
 use anyhow::Result;
 
-use super::Family;
+use super::IpFamily;
 use super::ratio::Ratio;
-use super::way::Way;
+use super::two_nodes::Endpoints;
 
-/// What was measured by a family.
 #[derive(Debug)]
-pub(super) struct ByWay<T> {
-    pub(super) family: Family,
+pub(super) struct Samples<T> {
+    pub(super) family: IpFamily,
     pub(super) underlay: Vec<T>,
-    /// As many as of pods: those at the same place were measured together.
+    /// The nth samples of nodes and of pods were measured together.
     pub(super) nodes: Vec<T>,
     pub(super) pods: Vec<T>,
 }
 
-impl<T> ByWay<T> {
-    pub(super) fn none(family: Family) -> Self {
+impl<T> Samples<T> {
+    pub(super) fn none(family: IpFamily) -> Self {
         Self {
             family,
             underlay: Vec::new(),
@@ -26,27 +25,27 @@ impl<T> ByWay<T> {
         }
     }
 
-    /// Has pods and nodes take so many turns.
+    /// Alternates between pods and nodes.
     pub(super) fn measure_round(
         &mut self,
-        turns: usize,
-        measure: impl Fn(Way) -> Result<T>,
+        count: usize,
+        measure: impl Fn(Endpoints) -> Result<T>,
     ) -> Result<()> {
-        self.underlay.push(measure(Way::Underlay)?);
-        for turn in 0..turns {
+        self.underlay.push(measure(Endpoints::Underlay)?);
+        for nth in 0..count {
             // Neither is always the first of a pair.
-            if turn % 2 == 0 {
-                self.nodes.push(measure(Way::Nodes)?);
-                self.pods.push(measure(Way::Pods)?);
+            if nth % 2 == 0 {
+                self.nodes.push(measure(Endpoints::Nodes)?);
+                self.pods.push(measure(Endpoints::Pods)?);
             } else {
-                self.pods.push(measure(Way::Pods)?);
-                self.nodes.push(measure(Way::Nodes)?);
+                self.pods.push(measure(Endpoints::Pods)?);
+                self.nodes.push(measure(Endpoints::Nodes)?);
             }
         }
         Ok(())
     }
 
-    /// What pods have of what nodes have.
+    /// For figures of which more is better.
     pub(super) fn pods_to_nodes(&self, number: impl Fn(&T) -> f64) -> Ratio {
         Ratio::of_pairs(
             &numbers(&self.pods, &number),
@@ -54,7 +53,7 @@ impl<T> ByWay<T> {
         )
     }
 
-    /// The same of what is the better the less it is.
+    /// For figures of which less is better.
     pub(super) fn nodes_to_pods(&self, number: impl Fn(&T) -> f64) -> Ratio {
         Ratio::of_pairs(
             &numbers(&self.nodes, &number),
@@ -63,7 +62,6 @@ impl<T> ByWay<T> {
     }
 }
 
-/// One number of each.
 pub(super) fn numbers<T>(measured: &[T], number: impl Fn(&T) -> f64) -> Vec<f64> {
     measured.iter().map(number).collect()
 }
@@ -75,17 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_and_nodes_take_turns_and_neither_is_always_first() {
-        let turns = RefCell::new(Vec::new());
-        let mut all = ByWay::none(Family::Ipv4);
-        all.measure_round(5, |way| {
-            turns.borrow_mut().push(way);
-            Ok(turns.borrow().len())
+    fn pods_and_nodes_alternate_and_neither_is_always_first() {
+        let measured = RefCell::new(Vec::new());
+        let mut all = Samples::none(IpFamily::Ipv4);
+        all.measure_round(5, |ends| {
+            measured.borrow_mut().push(ends);
+            Ok(measured.borrow().len())
         })
         .unwrap();
         assert_eq!(all.underlay, [1]);
         assert_eq!(all.nodes, [2, 5, 6, 9, 10]);
         assert_eq!(all.pods, [3, 4, 7, 8, 11]);
-        assert_eq!(turns.borrow()[..3], [Way::Underlay, Way::Nodes, Way::Pods]);
+        let first = [Endpoints::Underlay, Endpoints::Nodes, Endpoints::Pods];
+        assert_eq!(measured.borrow()[..3], first);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether pods reach each other, by which way, and as whom.
+//! Every pod to every other pod: latency, path, and the source address that the receiver sees.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,20 +8,18 @@ use lab::{
     Attached, Cluster, EchoServer, Family, Member, MeshPath, Netns, Pulse, eventually, latency,
 };
 
-/// How often one pod pings another.
 const PINGS: u32 = 10;
-/// How long nodes may look for direct paths. Packets flow meanwhile, by the relay.
-const SEARCH: Duration = Duration::from_secs(15);
+/// Meanwhile packets go through the relay.
+const DIRECT_PATH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A pod, and where it lives.
-pub(super) struct Inhabitant<'a> {
-    /// Of the node among the cluster's.
+pub(super) struct DemoPod<'a> {
+    /// Index of its node in the cluster.
     pub(super) index: usize,
     pub(super) pod: Attached<'a>,
 }
 
-impl<'a> Inhabitant<'a> {
-    /// Has the plugin attach two pods on every node.
+impl<'a> DemoPod<'a> {
+    /// Attaches two pods on every node with the plugin.
     pub(super) fn two_each(cluster: &Cluster<'a>) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for (index, member) in cluster.members.iter().enumerate() {
@@ -42,56 +40,52 @@ impl<'a> Inhabitant<'a> {
     }
 }
 
-/// What was seen from one pod to another.
+/// The results from one pod to another.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Pair {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) path: String,
-    /// By IPv4 and by IPv6.
-    pub(super) by: [Outcome; 2],
+    /// Over IPv4 and IPv6.
+    pub(super) results: [PairResult; 2],
 }
 
-/// What was seen by one family.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// It came.
+pub(super) enum PairResult {
     Reached {
         latency: Duration,
-        /// As whom the receiver saw the sender.
+        /// The receiver sees the sender's own address.
         is_source_kept: bool,
     },
-    /// Why it didn't.
     Failed(String),
 }
 
-/// Gives nodes a while to find direct paths. That some have none is no failure.
-pub(super) fn await_direct(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) {
+/// Gives nodes time to find direct paths. A pair without one is not a failure.
+pub(super) fn await_direct(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) {
     let pairs = pods
         .iter()
         .flat_map(|from| pods.iter().map(move |to| (from, to)));
-    let apart = pairs.filter(|(from, to)| from.index < to.index);
-    // A path is looked for while there is something to send.
+    let on_two_nodes = pairs.filter(|(from, to)| from.index < to.index);
+    // tailscaled searches for a path only while there is traffic.
     let pulses =
-        apart.filter_map(|(from, to)| Pulse::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
+        on_two_nodes.filter_map(|(from, to)| Pulse::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
     let _pulses: Vec<Pulse> = pulses.collect();
     let members = &cluster.members;
     let is_direct = |from: &Member<'_>, to: &Member<'_>| {
         from.number == to.number || from.path_to(to).is_ok_and(|path| path == MeshPath::Direct)
     };
-    let _ = eventually(SEARCH, "direct paths", || {
+    let _ = eventually(DIRECT_PATH_TIMEOUT, "direct paths", || {
         let mut all = members.iter();
         all.all(|from| members.iter().all(|to| is_direct(from, to)))
             .then_some(())
     });
 }
 
-/// From every pod to every other.
-pub(super) fn all(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> Result<Vec<Way>> {
-    let mut ways = Vec::new();
+pub(super) fn test_all(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> Result<Vec<Pair>> {
+    let mut tested = Vec::new();
     for from in pods {
         for to in pods.iter().filter(|to| to.name() != from.name()) {
-            let by = [Family::V4, Family::V6].map(|family| outcome(from, to, family));
+            let results = [Family::V4, Family::V6].map(|family| test(from, to, family));
             let path = if from.index == to.index {
                 "same node".to_owned()
             } else {
@@ -99,26 +93,29 @@ pub(super) fn all(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> Result<Vec<
                 source.path_to(target)?.to_string()
             };
             let (from, to) = (from.name(), to.name());
-            ways.push(Way { from, to, path, by });
+            tested.push(Pair {
+                from,
+                to,
+                path,
+                results,
+            });
         }
     }
-    Ok(ways)
+    Ok(tested)
 }
 
-fn outcome(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Outcome {
-    // Packets are lost when a path changes, as it does soon after nodes have met. That is no failure
-    // unless it lasts.
-    let outcome = try_way(from, to, family).or_else(|_| try_way(from, to, family));
-    match outcome {
-        Ok((latency, is_source_kept)) => Outcome::Reached {
+fn test(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> PairResult {
+    // Packets are lost when a path changes, so one retry.
+    match try_once(from, to, family).or_else(|_| try_once(from, to, family)) {
+        Ok((latency, is_source_kept)) => PairResult::Reached {
             latency,
             is_source_kept,
         },
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+        Err(error) => PairResult::Failed(format!("{error:#}")),
     }
 }
 
-fn try_way(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Result<(Duration, bool)> {
+fn try_once(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> Result<(Duration, bool)> {
     let (own, address) = (from.ip(family)?, to.ip(family)?);
     let times = latency(&from.pod.pod, address, PINGS)?;
     let server = EchoServer::start(&to.pod.pod, family, 0)?;
@@ -127,13 +124,12 @@ fn try_way(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Result
     Ok((times.p50, seen == own))
 }
 
-impl Inhabitant<'_> {
-    /// Its address of a family.
+impl DemoPod<'_> {
     pub(super) fn ip(&self, family: Family) -> Result<IpAddr> {
-        let is_wanted = |ip: &&IpAddr| ip.is_ipv4() == (family == Family::V4);
-        let found = self.pod.ips.iter().find(is_wanted);
+        let is_of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == Family::V4);
+        let found = self.pod.ips.iter().find(is_of_family);
         found
             .copied()
-            .with_context(|| format!("{} has no address by {family:?}", self.name()))
+            .with_context(|| format!("{} has no {family:?} address", self.name()))
     }
 }

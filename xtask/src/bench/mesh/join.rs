@@ -1,14 +1,14 @@
-//! How soon a node that knows nothing serves its pods.
+//! Time from the start of a new node's daemon until its pod CIDRs are served.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use lab::{Cluster, JOINED, Node};
 
-/// Numbers that the cluster's own nodes don't have.
+/// The cluster's nodes have smaller numbers.
 const FIRST: usize = 100;
 
-/// Has one new machine after the other join.
+/// One new node after the other joins.
 pub(super) fn times(cluster: &Cluster<'_>, count: usize) -> Result<Vec<Duration>> {
     let join = |nth| {
         let number = FIRST + nth;
@@ -20,7 +20,7 @@ pub(super) fn times(cluster: &Cluster<'_>, count: usize) -> Result<Vec<Duration>
         member.await_ready(JOINED)?;
         let time = start.elapsed();
         let (is_served, message) = member.condition("RoutesServed")?;
-        ensure!(is_served, "ready, and yet not served: {message}");
+        ensure!(is_served, "the node is ready but not served: {message}");
         Ok(time)
     };
     (0..count).map(join).collect()

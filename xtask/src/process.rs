@@ -1,34 +1,25 @@
-//! Running other programs: plainly, for their output, or patiently when they use the network.
+//! Child processes: run one, capture its output, or retry one that uses the network.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::env;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Waits between tries. Registries count requests per minute, so the later ones outlast that. There
-/// are many of them because a large Go module asks for hundreds of files, and each try gets further.
-const BACK_OFF: [Duration; 8] = [
-    Duration::from_secs(2),
-    Duration::from_secs(8),
-    Duration::from_secs(20),
-    Duration::from_secs(20),
-    Duration::from_secs(20),
-    Duration::from_secs(20),
-    Duration::from_secs(45),
-    Duration::from_secs(90),
-];
+/// Registries limit requests per minute, so the later pauses outlast one. Each retry of a large Go
+/// module gets further, because Go keeps what it has downloaded.
+const BACKOFF_SECONDS: [u64; 8] = [2, 8, 20, 20, 20, 20, 45, 90];
 
-/// A compiler may be silent for minutes; the person watching should not be.
+/// A compiler can be silent for minutes; the terminal should not be.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// What registries and resolvers say when the same request may well succeed later.
+/// Parts of error messages that a later attempt may not see again.
 const TRANSIENT: &[&str] = &[
     "429",
     "too many requests",
@@ -51,17 +42,12 @@ const TRANSIENT: &[&str] = &[
     "unexpected eof",
 ];
 
-/// Says what happens, with the time since the program began.
-pub(crate) fn say(start: Instant, text: &str) {
+/// Prints a line with the seconds since `start`.
+pub(crate) fn progress(start: Instant, text: &str) {
     eprintln!("[{:6.1}s] {text}", start.elapsed().as_secs_f64());
 }
 
-/// Whether this process may do what tests and package installation do.
-pub(crate) fn is_root() -> Result<bool> {
-    Ok(fs::metadata("/proc/self").context("read /proc/self")?.uid() == 0)
-}
-
-/// Runs a command to its end and fails if it does.
+/// Runs a command and fails if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let text = describe(command);
     eprintln!("+ {text}");
@@ -72,7 +58,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command for its standard output.
+/// Runs a command and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let text = describe(command);
     let output = command
@@ -85,29 +71,26 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{text} printed no UTF-8"))
 }
 
-/// Runs a command that uses the network, again and again while the network is to blame.
-pub(crate) fn run_patiently(
+/// Runs a command that uses the network; retries with back-off while the network is at fault.
+pub(crate) fn run_with_retry(
     start: Instant,
     what: &str,
     mut command: impl FnMut() -> Command,
 ) -> Result<()> {
-    let mut waits = BACK_OFF.iter();
+    let mut pauses = BACKOFF_SECONDS.iter();
     loop {
         let mut command = command();
         let text = describe(&command);
         let (status, tail) =
-            watch(start, what, &mut command).with_context(|| format!("run {text}"))?;
+            run_with_progress(start, what, &mut command).with_context(|| format!("run {text}"))?;
         if status.success() {
             return Ok(());
         }
         let tail = Vec::from(tail).join("\n");
-        match waits.next().filter(|_| is_transient(&tail)) {
-            Some(wait) => {
-                say(
-                    start,
-                    &format!("{what}: {status}, trying again in {} s", wait.as_secs()),
-                );
-                thread::sleep(*wait);
+        match pauses.next().filter(|_| is_transient(&tail)) {
+            Some(seconds) => {
+                progress(start, &format!("{what}: {status}, retrying in {seconds} s"));
+                thread::sleep(Duration::from_secs(*seconds));
             }
             None => bail!("{text}: {status}\n{tail}"),
         }
@@ -119,13 +102,13 @@ fn is_transient(output: &str) -> bool {
     TRANSIENT.iter().any(|sign| output.contains(sign))
 }
 
-/// Shows a command's lines as they come and keeps the last of them for the error.
-fn watch(
+/// Shows a command's lines as they come and returns the last of them for the error.
+fn run_with_progress(
     start: Instant,
     what: &str,
     command: &mut Command,
-) -> Result<(std::process::ExitStatus, VecDeque<String>)> {
-    const KEPT: usize = 20;
+) -> Result<(ExitStatus, VecDeque<String>)> {
+    const TAIL: usize = 20;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -142,13 +125,13 @@ fn watch(
     loop {
         match lines.recv_timeout(HEARTBEAT) {
             Ok(line) => {
-                say(start, &format!("{what}: {line}"));
-                if tail.len() == KEPT {
+                progress(start, &format!("{what}: {line}"));
+                if tail.len() == TAIL {
                     tail.pop_front();
                 }
                 tail.push_back(line);
             }
-            Err(RecvTimeoutError::Timeout) => say(start, &format!("{what}: still at it")),
+            Err(RecvTimeoutError::Timeout) => progress(start, &format!("{what}: still running")),
             Err(RecvTimeoutError::Disconnected) => return Ok((child.wait()?, tail)),
         }
     }
@@ -156,8 +139,7 @@ fn watch(
 
 fn forward(pipe: impl Read + Send + 'static, lines: Sender<String>) {
     thread::spawn(move || {
-        // A line that cannot be read, or that nobody waits for any more, ends the display only:
-        // the exit status decides.
+        // An unreadable line ends the display only: the exit status decides.
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             if lines.send(line).is_err() {
                 break;
@@ -166,11 +148,23 @@ fn forward(pipe: impl Read + Send + 'static, lines: Sender<String>) {
     });
 }
 
-fn describe(command: &Command) -> String {
+/// The command line without directories, and without the environment that sudo is given.
+pub(crate) fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut words = vec![program.file_name().unwrap_or_default().to_string_lossy()];
-    words.extend(command.get_args().map(|arg| arg.to_string_lossy()));
+    let args = command.get_args().map(OsStr::to_string_lossy);
+    if words[0] == "sudo" {
+        words.extend(args.skip_while(|arg| arg == "--" || arg == "env" || arg.contains('=')));
+    } else {
+        words.extend(args);
+    }
     words.join(" ")
+}
+
+/// Whether a program is in `PATH`.
+pub(crate) fn is_in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 #[cfg(test)]
@@ -178,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_busy_registry_says_is_transient() {
+    fn errors_of_a_busy_registry_are_transient() {
         assert!(is_transient(
             "E: Failed to fetch x.deb  429  Too Many Requests"
         ));
@@ -188,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn what_will_not_change_is_lasting() {
+    fn an_unknown_package_is_not_transient() {
         assert!(!is_transient("E: Unable to locate package nftablez"));
         assert!(!is_transient("module lookup: 404 Not Found"));
     }
 
     #[test]
-    fn the_end_of_the_output_is_in_the_error() {
+    fn the_error_ends_with_the_last_lines_of_output() {
         let exit_3 = || {
             let mut shell = Command::new("sh");
             shell.args(["-c", "echo reason >&2; exit 3"]);
             shell
         };
-        let error = run_patiently(Instant::now(), "test", exit_3).unwrap_err();
+        let error = run_with_retry(Instant::now(), "test", exit_3).unwrap_err();
         assert!(
             error.to_string().ends_with("exit status: 3\nreason"),
             "{error}"

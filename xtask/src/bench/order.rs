@@ -1,7 +1,7 @@
-//! Who comes when in a round.
+//! The order of measurements in a round.
 
-/// The order of `count` contestants. Whoever follows a slow one finds other caches than who follows
-/// a quick one, so everybody follows somebody else each time.
+/// A permutation of `count` cases that differs from round to round: a case that follows a slow one
+/// finds other caches than a case that follows a quick one.
 pub(super) fn order(round: usize, count: usize) -> impl Iterator<Item = usize> {
     // One and primes: a step that doesn't divide the count visits all.
     const STEPS: [usize; 8] = [1, 5, 7, 11, 13, 17, 19, 23];
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_visits_everybody() {
+    fn every_round_visits_every_case_once() {
         for (round, count) in (0..100).flat_map(|round| [1, 3, 7, 9, 24].map(|n| (round, n))) {
             let mut visited: Vec<usize> = order(round, count).collect();
             visited.sort_unstable();

@@ -1,4 +1,4 @@
-//! The ways that are compared, all from the first node to the second.
+//! Two nodes with a pod each; traffic goes from the first to the second.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,23 +7,21 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lab::{Attached, Cluster, Latency, Load, MeshPath, Netns, Node, Pulse, eventually};
 
-use super::Family;
+use super::IpFamily;
 
-/// How long two nodes on one switch may look for a direct path.
-const SEARCH: Duration = Duration::from_secs(30);
+const DIRECT_PATH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who sends to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Node to node, in clear.
+pub(super) enum Endpoints {
+    /// Node to node, unencrypted.
     Underlay,
-    /// Node to node by their tailscaleds.
+    /// Node to node over the mesh.
     Nodes,
-    /// Pod to pod by the same tailscaleds.
+    /// Pod to pod over the same mesh.
     Pods,
 }
 
-impl Way {
+impl Endpoints {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Underlay => "node to node, no mesh",
@@ -33,27 +31,25 @@ impl Way {
     }
 }
 
-/// What came of sending for a while.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) bits_per_second: f64,
-    /// Seconds of processors that both tailscaleds needed for a gigabyte.
-    pub(super) cost: f64,
+    /// CPU seconds of both tailscaleds per gigabyte.
+    pub(super) cpu_per_gigabyte: f64,
 }
 
-/// Two nodes and a pod on each.
-pub(super) struct Stage<'a> {
+pub(super) struct TwoNodes<'a> {
     nodes: [&'a Node; 2],
     pods: [Attached<'a>; 2],
-    /// The second node's on the underlay, then on the mesh.
+    /// Of the second node, on the underlay and on the mesh.
     addresses: [[IpAddr; 2]; 2],
     tailscaleds: [u32; 2],
 }
 
-impl<'a> Stage<'a> {
+impl<'a> TwoNodes<'a> {
     pub(super) fn new(cluster: &Cluster<'a>) -> Result<Self> {
         let [first, second] = &cluster.members[..] else {
-            anyhow::bail!("a comparison takes two nodes");
+            anyhow::bail!("the cluster must have two nodes");
         };
         let port = &cluster.grounds.ports[1];
         let v6 = port.v6.context("no IPv6 on the underlay")?;
@@ -67,31 +63,33 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Packets go by the relay at first, which is not what is compared.
+    /// The first packets go through the relay, which is not measured.
     pub(super) fn await_direct(&self, cluster: &Cluster<'_>) -> Result<()> {
-        let _pulse = Pulse::ping(&self.pods[0].pod, self.address(Way::Pods, Family::Ipv4)?)?;
+        let _pulse = Pulse::ping(
+            &self.pods[0].pod,
+            self.address(Endpoints::Pods, IpFamily::Ipv4)?,
+        )?;
         let [first, second] = &cluster.members[..] else {
-            anyhow::bail!("a comparison takes two nodes");
+            anyhow::bail!("the cluster must have two nodes");
         };
         for (from, to) in [(first, second), (second, first)] {
-            eventually(SEARCH, "a direct path", || {
+            eventually(DIRECT_PATH_TIMEOUT, "a direct path", || {
                 (from.path_to(to).ok()? == MeshPath::Direct).then_some(())
             })?;
         }
         Ok(())
     }
 
-    /// Sends as fast as it goes.
     pub(super) fn throughput(
         &self,
-        way: Way,
-        family: Family,
+        ends: Endpoints,
+        family: IpFamily,
         load: Load,
         time: Duration,
     ) -> Result<Sent> {
-        let used = self.used()?;
-        let address = self.address(way, family)?;
-        let measured = if way == Way::Pods {
+        let before = self.cpu_seconds()?;
+        let address = self.address(ends, family)?;
+        let measured = if ends == Endpoints::Pods {
             let [from, to] = &self.pods;
             lab::throughput(&from.pod, (&to.pod, address), load, time)
         } else {
@@ -102,47 +100,47 @@ impl<'a> Stage<'a> {
         let gigabytes = bits_per_second * time.as_secs_f64() / 8e9;
         Ok(Sent {
             bits_per_second,
-            cost: (self.used()? - used) / gigabytes,
+            cpu_per_gigabyte: (self.cpu_seconds()? - before) / gigabytes,
         })
     }
 
-    /// Seconds of processors that both tailscaleds have had.
-    fn used(&self) -> Result<f64> {
+    /// Of both tailscaleds.
+    fn cpu_seconds(&self) -> Result<f64> {
         let mut seconds = 0.0;
         for pid in self.tailscaleds {
             let path = format!("/proc/{pid}/stat");
             let stat = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-            seconds += seconds_used(&stat).with_context(|| format!("understand {path}"))?;
+            seconds += cpu_seconds(&stat).with_context(|| format!("parse {path}"))?;
         }
         Ok(seconds)
     }
 
-    pub(super) fn latency(&self, way: Way, family: Family, count: u32) -> Result<Latency> {
-        let address = self.address(way, family)?;
-        if way == Way::Pods {
+    pub(super) fn latency(&self, ends: Endpoints, family: IpFamily, count: u32) -> Result<Latency> {
+        let address = self.address(ends, family)?;
+        if ends == Endpoints::Pods {
             lab::latency(&self.pods[0].pod, address, count)
         } else {
             lab::latency(self.nodes[0], address, count)
         }
     }
 
-    /// Where the second one is called.
-    fn address(&self, way: Way, family: Family) -> Result<IpAddr> {
+    /// The destination address.
+    fn address(&self, ends: Endpoints, family: IpFamily) -> Result<IpAddr> {
         let [underlay, mesh] = &self.addresses;
         let of = |all: &[IpAddr]| {
-            let is_wanted = |ip: &&IpAddr| ip.is_ipv4() == (family == Family::Ipv4);
-            all.iter().find(is_wanted).copied()
+            let is_of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == IpFamily::Ipv4);
+            all.iter().find(is_of_family).copied()
         };
-        let found = match way {
-            Way::Underlay => of(underlay),
-            Way::Nodes => of(mesh),
-            Way::Pods => of(&self.pods[1].ips),
+        let found = match ends {
+            Endpoints::Underlay => of(underlay),
+            Endpoints::Nodes => of(mesh),
+            Endpoints::Pods => of(&self.pods[1].ips),
         };
-        found.with_context(|| format!("no {} address: {}", family.name(), way.name()))
+        found.with_context(|| format!("no {} address: {}", family.name(), ends.name()))
     }
 
     /// Runs a program on both nodes.
-    pub(super) fn on_nodes(&self, line: &[&str]) -> Result<()> {
+    pub(super) fn run_on_both(&self, line: &[&str]) -> Result<()> {
         for node in self.nodes {
             node.run(line)?;
         }
@@ -151,7 +149,7 @@ impl<'a> Stage<'a> {
 }
 
 /// User and system time, in hundredths of a second on every Linux.
-fn seconds_used(stat: &str) -> Option<f64> {
+fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let times = fields.split_whitespace().skip(11).take(2);
     let ticks: Vec<f64> = times.filter_map(|text| text.parse().ok()).collect();
@@ -163,9 +161,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_whatever_the_program_is_called() {
+    fn cpu_time_is_parsed_after_any_program_name() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 9 0";
-        assert_eq!(seconds_used(stat), Some(3.0));
-        assert_eq!(seconds_used("7 (a) S 1 2"), None);
+        assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(cpu_seconds("7 (a) S 1 2"), None);
     }
 }
