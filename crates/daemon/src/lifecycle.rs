@@ -118,7 +118,7 @@ impl<'a> Daemon<'a> {
             tracing::warn!("some tasks did not end in time");
         }
         // What a pass still waits for would outlive us.
-        program::end_all();
+        program::kill_all();
         outcome
     }
 

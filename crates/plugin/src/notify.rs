@@ -17,7 +17,7 @@ use api::paths;
 use cni::{Call, Error, Keys};
 use rustix::net::SocketAddrUnix;
 
-use crate::conf::{forgiven, located};
+use crate::conf::{optional_for_cleanup, path_setting};
 pub(crate) use event::event;
 
 const KEY: &str = "daemon_socket";
@@ -49,7 +49,7 @@ impl Daemon {
         if keys.value(KEY).is_none() && matches!(call.env.get(VARIABLE), Ok(None)) {
             return Ok(default());
         }
-        let configured = located(call, keys, KEY, VARIABLE, "").and_then(|socket| {
+        let configured = path_setting(call, keys, KEY, VARIABLE, "").and_then(|socket| {
             if SocketAddrUnix::new(&socket).is_err() {
                 return Err(Error::config(format!(
                     "{KEY} {:?} is longer than 107 bytes, the limit for a socket",
@@ -58,7 +58,7 @@ impl Daemon {
             }
             Ok(Self { socket })
         });
-        forgiven(call, configured, default())
+        optional_for_cleanup(call, configured, default())
     }
 
     /// Posts the event.

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use api::event::EventPod;
 use api::messages::{self, ConditionStatus, PodState, Readiness};
-use net::ruleset::LINK_GROUP;
 use net::{PROTO_HEADCNI, RouteKind, Socket};
+use ruleset::LINK_GROUP;
 use tokio::sync::watch;
 
 use node_config::{Mode, NodeConfig};

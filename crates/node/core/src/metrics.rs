@@ -21,8 +21,8 @@ use crate::conditions::Conditions;
 use process::Process;
 
 pub use labels::{
-    ByCall, ByCondition, ByController, ByCredential, ByError, ByFamily, ByKind, ByRouteState,
-    ByOutcome, ByPath, ByRepair, ByRequest, ByServerCall, ByStep, ByStrategy, ByTraffic, PodLabels,
+    ByCall, ByCondition, ByController, ByCredential, ByError, ByFamily, ByKind, ByOutcome, ByPath,
+    ByRepair, ByRequest, ByRouteState, ByServerCall, ByStep, ByStrategy, ByTraffic, PodLabels,
 };
 pub use mesh::MeshMetrics;
 
