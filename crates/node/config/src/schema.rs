@@ -1,7 +1,6 @@
 //! Every key of the configuration, with its default.
 //!
-//! What stands here as documentation is the documentation: the JSON schema and the example are made
-//! of it.
+//! The doc comments are what users read: the JSON schema and the example are generated from them.
 
 mod kubernetes;
 mod mesh;
@@ -24,55 +23,54 @@ pub use mesh::{Dns, Headscale, MagicDns, MeshMode, Tailscale, TailscaledNetns, T
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Config {
-    /// Addresses, and how large a packet may be.
+    /// Addresses and MTU of pods.
     pub network: Network,
-    /// The CNI configuration that runtimes read.
+    /// The CNI configuration that container runtimes read.
     pub cni: Cni,
-    /// How pods get their addresses.
+    /// Address management.
     pub ipam: Ipam,
-    /// The server that runs the mesh. Its keys are secrets: they stand in files of their own, or in
-    /// the variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
+    /// Headscale, the control server of the mesh. Its keys are secrets: they belong in files, or in the
+    /// variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
     pub headscale: Headscale,
-    /// This node's member of the mesh.
+    /// The tailscaled of this node.
     pub tailscale: Tailscale,
     /// The Kubernetes API.
     pub kubernetes: Kubernetes,
-    /// What pods are told about name servers.
+    /// DNS settings in CNI results.
     pub dns: Dns,
-    /// Rules about who may reach whom.
+    /// Kubernetes NetworkPolicy.
     pub network_policy: NetworkPolicy,
-    /// Firewalls of others on this node.
+    /// Other firewalls on this node.
     pub firewall: Firewall,
-    /// What pods leave behind.
+    /// Collection of orphans.
     pub pods: Pods,
     /// Health, readiness and metrics.
     pub monitoring: Monitoring,
-    /// Log lines.
+    /// Logs of the daemon.
     pub logging: Logging,
 }
 
-/// Addresses, and how large a packet may be.
+/// Addresses and MTU of pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Network {
-    /// Which addresses pods get.
+    /// Pod CIDRs of the node and the cluster.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: PodCidr,
-    /// The cluster's services, one network per IP family. Never masqueraded, never a pod's.
+    /// CIDRs of Services, one per IP family: never masqueraded, never a pod's.
     #[serde(rename = "serviceCIDR")]
     #[schemars(example = "10.96.0.0/16")]
     pub service_cidr: Networks,
-    /// The largest packet that the mesh carries, in bytes.
+    /// MTU of pods, in bytes.
     #[schemars(range(min = 576, max = 65535))]
     pub mtu: u32,
-    /// Whether pods get IPv6 addresses. Unless it is said, they do if there is a network for them;
-    /// true without one, or false with one, is an error.
+    /// Give pods IPv6 addresses. Default: yes if an IPv6 pod CIDR is known. True without one, or false
+    /// with one, is an error.
     #[serde(rename = "enableIPv6")]
     pub enable_ipv6: Option<bool>,
-    /// Whether pods reach what is outside the cluster under the node's address.
+    /// Masquerade what pods send out of the cluster.
     pub masquerade: bool,
-    /// Whether NetworkManager and systemd-networkd are told to keep off the links that we make, by
-    /// files in their directories.
+    /// Write files that keep NetworkManager and systemd-networkd from managing our links.
     pub unmanaged_links: UnmanagedLinks,
 }
 
@@ -89,68 +87,64 @@ impl Default for Network {
     }
 }
 
-/// Whether others are told to keep off our links.
+/// Whether to keep other programs from managing our links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnmanagedLinks {
-    /// Those that are installed here.
+    /// For those that are installed.
     #[default]
     Auto,
-    /// Nobody.
+    /// For none.
     Off,
 }
 
-/// Which addresses pods get.
+/// Pod CIDRs of the node and the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct PodCidr {
-    /// The networks of this node's pods, one per IP family. It wins over all other sources. In a
+    /// Pod CIDRs of this node, one per IP family. Wins over all other sources but `nodes`. In a
     /// configuration that several nodes share, use `nodes`.
     #[schemars(example = "10.244.1.0/24")]
     pub node_local: Networks,
-    /// The same for each node by its name. It wins over `nodeLocal`.
+    /// Pod CIDRs by node name. Wins over `nodeLocal`.
     #[schemars(example = serde_json::json!({"node-1": "10.244.1.0/24"}))]
     pub nodes: BTreeMap<String, Networks>,
-    /// The whole cluster's networks for pods, one per IP family.
+    /// Cluster CIDRs, one per IP family.
     #[schemars(example = ["10.244.0.0/16", "fd00:10:244::/56"])]
     pub base: Networks,
-    /// How large each node's part of `base` is: `/24`, or `/24,/64` for IPv4 and IPv6.
+    /// Prefix lengths of guessed pod CIDRs: `/24`, or `/24,/64` for IPv4 and IPv6.
     #[schemars(example = "/24")]
     pub per_node: PerNode,
-    /// Whether the node's networks may be guessed, if nothing says them, from its name and `base`.
-    /// Two nodes may guess the same: then one of them is refused.
+    /// If no source has the pod CIDR, derive it from the node's name and `base`. Two nodes may collide:
+    /// then one of them is refused.
     pub allow_guess: bool,
 }
 
-/// The CNI configuration that runtimes read.
+/// The CNI configuration that container runtimes read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Cni {
-    /// How a pod's network is made.
+    /// Datapath of pods.
     pub mode: Mode,
-    /// Where runtimes look for configurations. Unless it is said, k3s's directory if there is one,
-    /// else /etc/cni/net.d.
+    /// Directory of CNI configurations. Default: that of k3s if present, else /etc/cni/net.d.
     #[schemars(example = "/etc/cni/net.d")]
     pub conf_dir: Option<PathBuf>,
-    /// Where runtimes look for plugins. Unless it is said, k3s's directory if there is one, else
-    /// /opt/cni/bin.
+    /// Directory of CNI plugins. Default: that of k3s if present, else /opt/cni/bin.
     #[schemars(example = "/opt/cni/bin")]
     pub bin_dir: Option<PathBuf>,
-    /// The network's name. Leases and records are kept by it.
+    /// Network name. Leases and records are kept under it.
     pub name: String,
-    /// Whether ours is to be the only configuration: others are renamed, and put back by
-    /// `uninstall`. Say false beside multus.
+    /// Rename other configurations aside; `uninstall` puts them back. Set to false with multus.
     pub exclusive: bool,
     /// Settings of `mode: bridge`.
     pub bridge: Bridge,
-    /// More plugins for the end of the chain, each as a CNI configuration has it. In the variable, as
-    /// JSON.
+    /// More CNI plugins for the end of the list. JSON in the variable.
     #[schemars(example = serde_json::json!([{"type": "tuning", "sysctl": {"net.core.somaxconn": "4096"}}]))]
     pub cni_plugins: Vec<Map<String, Value>>,
-    /// Where the plugin logs its calls; nowhere unless it is said.
+    /// Log file of the plugin. Default: none.
     #[schemars(example = "/var/log/headcni/plugin.log")]
     pub log_file: Option<PathBuf>,
-    /// Whether STATUS also fails while no address is left, which makes the node NotReady.
+    /// Let STATUS also fail while no address is free, which makes the node NotReady.
     pub status_strict: bool,
 }
 
@@ -170,14 +164,14 @@ impl Default for Cni {
     }
 }
 
-/// How a pod's network is made.
+/// Datapath of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// By headcni's own datapath.
+    /// headcni's own.
     #[default]
     Native,
-    /// By the reference plugins bridge and host-local.
+    /// The reference plugins bridge and host-local.
     Bridge,
 }
 
@@ -185,11 +179,11 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Bridge {
-    /// The bridge's name.
+    /// Name of the bridge.
     pub name: String,
-    /// Whether the bridge masquerades. It hides pods' addresses from pods on other nodes.
+    /// Let the bridge masquerade. It hides pod addresses from remote pods.
     pub ip_masq: bool,
-    /// Whether a pod reaches itself by a service.
+    /// Let a pod reach itself through a Service.
     pub hairpin_mode: bool,
 }
 
@@ -203,39 +197,39 @@ impl Default for Bridge {
     }
 }
 
-/// How pods get their addresses.
+/// Address management.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Ipam {
-    /// The plugin; headcni-ipam, or host-local in bridge mode, unless it is said.
+    /// IPAM plugin. Default: headcni-ipam; in bridge mode host-local.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// In which order addresses are given.
+    /// Allocation strategy.
     pub strategy: Strategy,
-    /// The first address to be given, if not all of the node's network are.
+    /// First address to lease. Default: the first of the pod CIDR.
     #[schemars(example = "10.244.1.10")]
     pub range_start: Option<IpAddr>,
-    /// The last address to be given.
+    /// Last address to lease. Default: the last of the pod CIDR.
     #[schemars(example = "10.244.1.250")]
     pub range_end: Option<IpAddr>,
-    /// The gateway's address; the network's first one unless it is said.
+    /// Gateway. Default: the first address of the pod CIDR.
     #[schemars(example = "10.244.1.1")]
     pub gateway: Option<IpAddr>,
-    /// Where leases are kept; in the plugin's own place unless it is said.
+    /// Directory of leases. Default: the plugin's own.
     #[schemars(example = "/var/lib/cni/networks")]
     pub data_dir: Option<PathBuf>,
 }
 
-/// In which order addresses are given.
+/// Allocation strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// One after the other: a freed address rests.
+    /// The next after the last lease: a freed address rests.
     #[default]
     Sequential,
-    /// At random.
+    /// Any free address.
     Random,
-    /// The lowest that is free.
+    /// The lowest free address.
     DensePack,
 }
 
@@ -254,38 +248,37 @@ impl Strategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NetworkPolicy {
-    /// Whether policies are to be enforced. Not yet: the plugin's log says so.
+    /// Enforce NetworkPolicies. Not implemented yet: it only warns.
     pub enabled: bool,
 }
 
-/// Firewalls of others on this node.
+/// Other firewalls on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Firewall {
-    /// Whether a firewall that drops what is forwarded (docker, ufw, firewalld) is told to let pods
-    /// through. Else it is found and named, and that is all.
+    /// Add accept rules for pods to firewalls that drop forwarded packets (docker, ufw, firewalld).
     pub integrate: Integrate,
 }
 
-/// What is done about a firewall that drops what pods send.
+/// What to do about a firewall that drops packets of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Integrate {
-    /// It is told to let pods through.
+    /// Add accept rules.
     Auto,
-    /// Nothing.
+    /// Only report it.
     #[default]
     Off,
 }
 
-/// What pods leave behind.
+/// Collection of orphans.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Pods {
-    /// How often left-overs are looked for.
+    /// Interval of orphan collection.
     #[schemars(example = "1m")]
     pub orphan_interval: Span,
-    /// How old something must be before it can be a left-over: longer than any ADD takes.
+    /// Minimum age of an orphan: longer than any ADD takes.
     #[schemars(example = "5m")]
     pub orphan_grace: Span,
 }
@@ -303,13 +296,12 @@ impl Default for Pods {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Monitoring {
-    /// Where /healthz, /ready and /metrics are served. Port 0 is any free one.
+    /// Address of /healthz, /ready and /metrics. Port 0 is any free one.
     #[schemars(example = "127.0.0.1:9844")]
     pub address: SocketAddr,
-    /// Whether metrics of pods have their namespace and name as labels: a series for each pod that
-    /// ever lived.
+    /// Add namespace and pod name to metrics: a series for each pod that ever lived.
     pub pod_labels: bool,
-    /// Whether /debug/pprof is served; on a loopback address only.
+    /// Serve /debug/pprof, on a loopback address only.
     pub pprof: bool,
 }
 
@@ -323,40 +315,40 @@ impl Default for Monitoring {
     }
 }
 
-/// Log lines.
+/// Logs of the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Logging {
-    /// The least important log lines to be shown.
+    /// Least severe level to log.
     pub level: Level,
-    /// The form of log lines.
+    /// Log format.
     pub format: Format,
 }
 
-/// How important a log line is.
+/// Log level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Every detail.
+    /// Details.
     Debug,
-    /// Something has changed.
+    /// Something changed.
     #[default]
     Info,
-    /// Something went wrong and is tried again.
+    /// Something failed and is retried.
     Warn,
-    /// Somebody must act.
+    /// You must act.
     Error,
     /// The daemon ends.
     Fatal,
 }
 
-/// The form of a log line.
+/// Log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// For people.
+    /// One line of text per event.
     #[default]
     Text,
-    /// A JSON object per line.
+    /// One JSON object per line.
     Json,
 }

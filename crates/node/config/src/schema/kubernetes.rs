@@ -5,20 +5,19 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The Kubernetes API. A node without one works as well: its networks are said by other sources.
+/// The Kubernetes API. It is optional: other sources can name the pod CIDR.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Kubernetes {
-    /// Whether it is asked. Unless it is said, it is if `kubeconfig` is set or this is a pod.
+    /// Use the API. Default: yes in a pod or if `kubeconfig` is set.
     pub enabled: Option<bool>,
-    /// How it is reached; a pod knows that by itself.
+    /// kubeconfig file. Not needed in a pod.
     #[schemars(example = "/etc/headcni/kubeconfig")]
     pub kubeconfig: Option<PathBuf>,
-    /// Labels of the pods of this node that are watched; all of them unless it is said.
+    /// Label selector of the pods of this node to watch. Default: all.
     #[schemars(example = "tier=edge")]
     pub pod_selector: Option<String>,
-    /// Whether a network counts as another node's only if a Node object has it, in its
-    /// `spec.podCIDRs` or as an annotation of ours.
+    /// Accept a peer's route only if a Node has that prefix, in `spec.podCIDRs` or in our annotation.
     pub strict_peers: bool,
 }
 

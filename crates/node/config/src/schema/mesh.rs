@@ -1,4 +1,4 @@
-//! Keys about the mesh: its server, this node's member of it, and its names.
+//! Keys of the mesh: Headscale, tailscaled, MagicDNS.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,57 +6,54 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The server that runs the mesh.
+/// Headscale, the control server of the mesh.
 ///
-/// Its keys are secrets and stand in files or in the environment: `HEADCNID_HEADSCALE_API_KEY` and
+/// Its keys are secrets: they belong in files or in the environment: `HEADCNID_HEADSCALE_API_KEY` and
 /// `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Headscale {
-    /// Its address.
+    /// URL of Headscale.
     #[schemars(example = "https://headscale.example.org")]
     pub url: Option<String>,
-    /// A file with an API key.
+    /// File with an API key.
     #[schemars(example = "/etc/headcni/api-key")]
     pub api_key_file: Option<PathBuf>,
-    /// A file with a pre-auth key.
+    /// File with a pre-auth key.
     #[schemars(example = "/etc/headcni/pre-auth-key")]
     pub pre_auth_key_file: Option<PathBuf>,
-    /// A file with the certificates of its CA, if the system does not know it. Then no other CA is
-    /// trusted.
+    /// File with CA certificates, if the system does not trust them. Then no other CA is trusted.
     pub ca_file: Option<PathBuf>,
-    /// The user whose pre-auth keys are made. Headscale before 0.28 has none without one.
+    /// User of the pre-auth keys that the daemon creates. Required before Headscale 0.28.
     #[schemars(example = &"kubernetes")]
     pub user: Option<String>,
 }
 
-/// This node's member of the mesh.
+/// The tailscaled of this node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Tailscale {
-    /// Whose tailscaled makes this node a member of the mesh.
+    /// Which tailscaled connects this node.
     pub mode: MeshMode,
-    /// The socket of the host's own tailscaled, if it runs one.
+    /// Socket of the host's tailscaled.
     pub socket: PathBuf,
-    /// The netns of ours.
+    /// netns of our tailscaled.
     pub netns: TailscaledNetns,
-    /// The program of ours: a path, or a name to be looked for in PATH.
+    /// Program of our tailscaled: a path, or a name in PATH.
     pub program: PathBuf,
-    /// The interface of ours.
+    /// Interface of our tailscaled.
     pub interface: String,
-    /// The UDP port of ours, for other nodes. 0 is any free one.
+    /// UDP port of our tailscaled. 0 is any free one.
     #[schemars(range(max = 65535))]
     pub port: u16,
-    /// Where ours keeps its keys.
+    /// State directory of our tailscaled, with its keys.
     pub state_dir: PathBuf,
-    /// This node's name in the mesh; the node's own unless it is said. It does not apply to the
-    /// host's tailscaled.
+    /// Name in the tailnet. Default: the node's name. Not used with the host's tailscaled.
     #[schemars(example = "node-1")]
     pub hostname: Option<String>,
-    /// The tags of all nodes of the cluster. Only members of the mesh that have the first one are
-    /// taken for nodes.
+    /// Tags of the cluster's nodes. Only peers with the first one count as nodes.
     pub tags: Vec<String>,
-    /// Whether the links that lead out of the node are tuned for the mesh, as Tailscale recommends.
+    /// Enable UDP GRO forwarding on uplinks, as Tailscale recommends.
     pub tune_links: TuneLinks,
 }
 
@@ -77,69 +74,69 @@ impl Default for Tailscale {
     }
 }
 
-/// Whose tailscaled makes this node a member of the mesh.
+/// Which tailscaled connects this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MeshMode {
-    /// Ours, if `headscale.url` is said; else there is no mesh.
+    /// Ours if `headscale.url` is set; else no mesh.
     #[default]
     Auto,
-    /// One that the daemon starts and keeps running.
+    /// Started by the daemon.
     Daemon,
-    /// One that somebody else starts at our socket, as a container of its own; the daemon never does.
+    /// Started by a sidecar container at our socket.
     Container,
-    /// The host's own: our networks are added to what it advertises.
+    /// The host's own: our pod CIDR is added to its advertised routes.
     Host,
     /// None: pods reach only pods of the same node.
     Off,
 }
 
-/// Where our tailscaled runs. Two in one network destroy each other's rules.
+/// netns of our tailscaled. Two tailscaleds in one netns destroy each other's rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TailscaledNetns {
-    /// In the host's network, unless another tailscaled runs there.
+    /// The host's, unless another tailscaled runs there.
     #[default]
     Auto,
-    /// In the host's network.
+    /// The host's.
     Host,
-    /// In a network of its own, joined to the host's by a link.
+    /// Its own, connected by a veth.
     Own,
 }
 
-/// Whether links are tuned for the mesh.
+/// Whether to tune uplinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TuneLinks {
-    /// Where the kernel can do it.
+    /// Where the kernel supports it.
     #[default]
     Auto,
     /// Never.
     Off,
 }
 
-/// What pods are told about name servers.
+/// DNS settings in CNI results. kubelet ignores them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Dns {
-    /// Names of the tailnet.
+    /// MagicDNS.
     #[serde(rename = "magicDNS")]
     pub magic_dns: MagicDns,
 }
 
-/// Names of the tailnet.
+/// MagicDNS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct MagicDns {
-    /// Whether pods are told how to look up names of the tailnet.
+    /// Put these settings into CNI results.
     pub enable: bool,
-    /// The domain that they end in.
+    /// Domain of the tailnet.
     #[schemars(example = "tailnet.example.org")]
     pub base_domain: Option<String>,
-    /// Name servers that know them.
+    /// Name servers.
     #[schemars(example = ["10.2.0.1"])]
     pub nameservers: Vec<IpAddr>,
-    /// Domains that short names are looked for in.
+    /// Search domains.
     #[schemars(example = ["c.example.org"])]
     pub search_domains: Vec<String>,
 }
