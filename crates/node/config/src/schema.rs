@@ -1,6 +1,7 @@
 //! Every key of the configuration, with its default.
 //!
-//! The doc comments are what users read: the JSON schema and the example are generated from them.
+//! What stands here as documentation is the documentation: the JSON schema and the example are made
+//! of it.
 
 mod kubernetes;
 mod mesh;
@@ -23,54 +24,55 @@ pub use mesh::{Dns, Headscale, MagicDns, MeshMode, Tailscale, TailscaledNetns, T
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Config {
-    /// Addresses and MTU of pods.
+    /// Addresses, and how large a packet may be.
     pub network: Network,
-    /// The CNI configuration that container runtimes read.
+    /// The CNI configuration that runtimes read.
     pub cni: Cni,
-    /// Address management.
+    /// How pods get their addresses.
     pub ipam: Ipam,
-    /// Headscale, the control server of the mesh. Its keys are secrets: they belong in files, or in the
-    /// variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
+    /// The server that runs the mesh. Its keys are secrets: they stand in files of their own, or in
+    /// the variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
     pub headscale: Headscale,
-    /// The tailscaled of this node.
+    /// This node's member of the mesh.
     pub tailscale: Tailscale,
     /// The Kubernetes API.
     pub kubernetes: Kubernetes,
-    /// DNS settings in CNI results.
+    /// What pods are told about name servers.
     pub dns: Dns,
-    /// Kubernetes NetworkPolicy.
+    /// Rules about who may reach whom.
     pub network_policy: NetworkPolicy,
-    /// Other firewalls on this node.
+    /// Firewalls of others on this node.
     pub firewall: Firewall,
-    /// Collection of orphans.
+    /// What pods leave behind.
     pub pods: Pods,
     /// Health, readiness and metrics.
     pub monitoring: Monitoring,
-    /// Logs of the daemon.
+    /// Log lines.
     pub logging: Logging,
 }
 
-/// Addresses and MTU of pods.
+/// Addresses, and how large a packet may be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Network {
-    /// Pod CIDRs of the node and the cluster.
+    /// Which addresses pods get.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: PodCidr,
-    /// CIDRs of Services, one per IP family: never masqueraded, never a pod's.
+    /// The cluster's services, one network per IP family. Never masqueraded, never a pod's.
     #[serde(rename = "serviceCIDR")]
     #[schemars(example = "10.96.0.0/16")]
     pub service_cidr: Networks,
-    /// MTU of pods, in bytes.
+    /// The largest packet that the mesh carries, in bytes.
     #[schemars(range(min = 576, max = 65535))]
     pub mtu: u32,
-    /// Give pods IPv6 addresses. Default: yes if an IPv6 pod CIDR is known. True without one, or false
-    /// with one, is an error.
+    /// Whether pods get IPv6 addresses. Unless it is said, they do if there is a network for them;
+    /// true without one, or false with one, is an error.
     #[serde(rename = "enableIPv6")]
     pub enable_ipv6: Option<bool>,
-    /// Masquerade what pods send out of the cluster.
+    /// Whether pods reach what is outside the cluster under the node's address.
     pub masquerade: bool,
-    /// Write files that keep NetworkManager and systemd-networkd from managing our links.
+    /// Whether NetworkManager and systemd-networkd are told to keep off the links that we make, by
+    /// files in their directories.
     pub unmanaged_links: UnmanagedLinks,
 }
 
@@ -87,64 +89,68 @@ impl Default for Network {
     }
 }
 
-/// Whether to keep other programs from managing our links.
+/// Whether others are told to keep off our links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnmanagedLinks {
-    /// For those that are installed.
+    /// Those that are installed here.
     #[default]
     Auto,
-    /// For none.
+    /// Nobody.
     Off,
 }
 
-/// Pod CIDRs of the node and the cluster.
+/// Which addresses pods get.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct PodCidr {
-    /// Pod CIDRs of this node, one per IP family. Wins over all other sources but `nodes`. In a
+    /// The networks of this node's pods, one per IP family. It wins over all other sources. In a
     /// configuration that several nodes share, use `nodes`.
     #[schemars(example = "10.244.1.0/24")]
     pub node_local: Networks,
-    /// Pod CIDRs by node name. Wins over `nodeLocal`.
+    /// The same for each node by its name. It wins over `nodeLocal`.
     #[schemars(example = serde_json::json!({"node-1": "10.244.1.0/24"}))]
     pub nodes: BTreeMap<String, Networks>,
-    /// Cluster CIDRs, one per IP family.
+    /// The whole cluster's networks for pods, one per IP family.
     #[schemars(example = ["10.244.0.0/16", "fd00:10:244::/56"])]
     pub base: Networks,
-    /// Prefix lengths of guessed pod CIDRs: `/24`, or `/24,/64` for IPv4 and IPv6.
+    /// How large each node's part of `base` is: `/24`, or `/24,/64` for IPv4 and IPv6.
     #[schemars(example = "/24")]
     pub per_node: PerNode,
-    /// If no source has the pod CIDR, derive it from the node's name and `base`. Two nodes may collide:
-    /// then one of them is refused.
+    /// Whether the node's networks may be guessed, if nothing says them, from its name and `base`.
+    /// Two nodes may guess the same: then one of them is refused.
     pub allow_guess: bool,
 }
 
-/// The CNI configuration that container runtimes read.
+/// The CNI configuration that runtimes read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Cni {
-    /// Datapath of pods.
+    /// How a pod's network is made.
     pub mode: Mode,
-    /// Directory of CNI configurations. Default: that of k3s if present, else /etc/cni/net.d.
+    /// Where runtimes look for configurations. Unless it is said, k3s's directory if there is one,
+    /// else /etc/cni/net.d.
     #[schemars(example = "/etc/cni/net.d")]
     pub conf_dir: Option<PathBuf>,
-    /// Directory of CNI plugins. Default: that of k3s if present, else /opt/cni/bin.
+    /// Where runtimes look for plugins. Unless it is said, k3s's directory if there is one, else
+    /// /opt/cni/bin.
     #[schemars(example = "/opt/cni/bin")]
     pub bin_dir: Option<PathBuf>,
-    /// Network name. Leases and records are kept under it.
+    /// The network's name. Leases and records are kept by it.
     pub name: String,
-    /// Rename other configurations aside; `uninstall` puts them back. Set to false with multus.
+    /// Whether ours is to be the only configuration: others are renamed, and put back by
+    /// `uninstall`. Say false beside multus.
     pub exclusive: bool,
     /// Settings of `mode: bridge`.
     pub bridge: Bridge,
-    /// More CNI plugins for the end of the list. JSON in the variable.
+    /// More plugins for the end of the chain, each as a CNI configuration has it. In the variable, as
+    /// JSON.
     #[schemars(example = serde_json::json!([{"type": "tuning", "sysctl": {"net.core.somaxconn": "4096"}}]))]
     pub cni_plugins: Vec<Map<String, Value>>,
-    /// Log file of the plugin. Default: none.
+    /// Where the plugin logs its calls; nowhere unless it is said.
     #[schemars(example = "/var/log/headcni/plugin.log")]
     pub log_file: Option<PathBuf>,
-    /// Let STATUS also fail while no address is free, which makes the node NotReady.
+    /// Whether STATUS also fails while no address is left, which makes the node NotReady.
     pub status_strict: bool,
 }
 
@@ -164,14 +170,14 @@ impl Default for Cni {
     }
 }
 
-/// Datapath of pods.
+/// How a pod's network is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// headcni's own.
+    /// By headcni's own datapath.
     #[default]
     Native,
-    /// The reference plugins bridge and host-local.
+    /// By the reference plugins bridge and host-local.
     Bridge,
 }
 
@@ -179,11 +185,11 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Bridge {
-    /// Name of the bridge.
+    /// The bridge's name.
     pub name: String,
-    /// Let the bridge masquerade. It hides pod addresses from remote pods.
+    /// Whether the bridge masquerades. It hides pods' addresses from pods on other nodes.
     pub ip_masq: bool,
-    /// Let a pod reach itself through a Service.
+    /// Whether a pod reaches itself by a service.
     pub hairpin_mode: bool,
 }
 
@@ -197,39 +203,39 @@ impl Default for Bridge {
     }
 }
 
-/// Address management.
+/// How pods get their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Ipam {
-    /// IPAM plugin. Default: headcni-ipam; in bridge mode host-local.
+    /// The plugin; headcni-ipam, or host-local in bridge mode, unless it is said.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Allocation strategy.
+    /// In which order addresses are given.
     pub strategy: Strategy,
-    /// First address to lease. Default: the first of the pod CIDR.
+    /// The first address to be given, if not all of the node's network are.
     #[schemars(example = "10.244.1.10")]
     pub range_start: Option<IpAddr>,
-    /// Last address to lease. Default: the last of the pod CIDR.
+    /// The last address to be given.
     #[schemars(example = "10.244.1.250")]
     pub range_end: Option<IpAddr>,
-    /// Gateway. Default: the first address of the pod CIDR.
+    /// The gateway's address; the network's first one unless it is said.
     #[schemars(example = "10.244.1.1")]
     pub gateway: Option<IpAddr>,
-    /// Directory of leases. Default: the plugin's own.
+    /// Where leases are kept; in the plugin's own place unless it is said.
     #[schemars(example = "/var/lib/cni/networks")]
     pub data_dir: Option<PathBuf>,
 }
 
-/// Allocation strategy.
+/// In which order addresses are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// The next after the last lease: a freed address rests.
+    /// One after the other: a freed address rests.
     #[default]
     Sequential,
-    /// Any free address.
+    /// At random.
     Random,
-    /// The lowest free address.
+    /// The lowest that is free.
     DensePack,
 }
 
@@ -248,37 +254,38 @@ impl Strategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NetworkPolicy {
-    /// Enforce NetworkPolicies. Not implemented yet: it only warns.
+    /// Whether policies are to be enforced. Not yet: the plugin's log says so.
     pub enabled: bool,
 }
 
-/// Other firewalls on this node.
+/// Firewalls of others on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Firewall {
-    /// Add accept rules for pods to firewalls that drop forwarded packets (docker, ufw, firewalld).
+    /// Whether a firewall that drops what is forwarded (docker, ufw, firewalld) is told to let pods
+    /// through. Else it is found and named, and that is all.
     pub integrate: Integrate,
 }
 
-/// What to do about a firewall that drops packets of pods.
+/// What is done about a firewall that drops what pods send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Integrate {
-    /// Add accept rules.
+    /// It is told to let pods through.
     Auto,
-    /// Only report it.
+    /// Nothing.
     #[default]
     Off,
 }
 
-/// Collection of orphans.
+/// What pods leave behind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Pods {
-    /// Interval of orphan collection.
+    /// How often left-overs are looked for.
     #[schemars(example = "1m")]
     pub orphan_interval: Span,
-    /// Minimum age of an orphan: longer than any ADD takes.
+    /// How old something must be before it can be a left-over: longer than any ADD takes.
     #[schemars(example = "5m")]
     pub orphan_grace: Span,
 }
@@ -296,12 +303,13 @@ impl Default for Pods {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Monitoring {
-    /// Address of /healthz, /ready and /metrics. Port 0 is any free one.
+    /// Where /healthz, /ready and /metrics are served. Port 0 is any free one.
     #[schemars(example = "127.0.0.1:9844")]
     pub address: SocketAddr,
-    /// Add namespace and pod name to metrics: a series for each pod that ever lived.
+    /// Whether metrics of pods have their namespace and name as labels: a series for each pod that
+    /// ever lived.
     pub pod_labels: bool,
-    /// Serve /debug/pprof, on a loopback address only.
+    /// Whether /debug/pprof is served; on a loopback address only.
     pub pprof: bool,
 }
 
@@ -315,40 +323,40 @@ impl Default for Monitoring {
     }
 }
 
-/// Logs of the daemon.
+/// Log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Logging {
-    /// Least severe level to log.
+    /// The least important log lines to be shown.
     pub level: Level,
-    /// Log format.
+    /// The form of log lines.
     pub format: Format,
 }
 
-/// Log level.
+/// How important a log line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Details.
+    /// Every detail.
     Debug,
-    /// Something changed.
+    /// Something has changed.
     #[default]
     Info,
-    /// Something failed and is retried.
+    /// Something went wrong and is tried again.
     Warn,
-    /// You must act.
+    /// Somebody must act.
     Error,
     /// The daemon ends.
     Fatal,
 }
 
-/// Log format.
+/// The form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// One line of text per event.
+    /// For people.
     #[default]
     Text,
-    /// One JSON object per line.
+    /// A JSON object per line.
     Json,
 }

@@ -1,4 +1,4 @@
-//! Keys of the mesh: Headscale, tailscaled, MagicDNS.
+//! Keys about the mesh: its server, this node's member of it, and its names.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,54 +6,57 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Headscale, the control server of the mesh.
+/// The server that runs the mesh.
 ///
-/// Its keys are secrets: they belong in files or in the environment: `HEADCNID_HEADSCALE_API_KEY` and
+/// Its keys are secrets and stand in files or in the environment: `HEADCNID_HEADSCALE_API_KEY` and
 /// `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Headscale {
-    /// URL of Headscale.
+    /// Its address.
     #[schemars(example = "https://headscale.example.org")]
     pub url: Option<String>,
-    /// File with an API key.
+    /// A file with an API key.
     #[schemars(example = "/etc/headcni/api-key")]
     pub api_key_file: Option<PathBuf>,
-    /// File with a pre-auth key.
+    /// A file with a pre-auth key.
     #[schemars(example = "/etc/headcni/pre-auth-key")]
     pub pre_auth_key_file: Option<PathBuf>,
-    /// File with CA certificates, if the system does not trust them. Then no other CA is trusted.
+    /// A file with the certificates of its CA, if the system does not know it. Then no other CA is
+    /// trusted.
     pub ca_file: Option<PathBuf>,
-    /// User of the pre-auth keys that the daemon creates. Required before Headscale 0.28.
+    /// The user whose pre-auth keys are made. Headscale before 0.28 has none without one.
     #[schemars(example = &"kubernetes")]
     pub user: Option<String>,
 }
 
-/// The tailscaled of this node.
+/// This node's member of the mesh.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Tailscale {
-    /// Which tailscaled connects this node.
+    /// Whose tailscaled makes this node a member of the mesh.
     pub mode: MeshMode,
-    /// Socket of the host's tailscaled.
+    /// The socket of the host's own tailscaled, if it runs one.
     pub socket: PathBuf,
-    /// netns of our tailscaled.
+    /// The netns of ours.
     pub netns: TailscaledNetns,
-    /// Program of our tailscaled: a path, or a name in PATH.
+    /// The program of ours: a path, or a name to be looked for in PATH.
     pub program: PathBuf,
-    /// Interface of our tailscaled.
+    /// The interface of ours.
     pub interface: String,
-    /// UDP port of our tailscaled. 0 is any free one.
+    /// The UDP port of ours, for other nodes. 0 is any free one.
     #[schemars(range(max = 65535))]
     pub port: u16,
-    /// State directory of our tailscaled, with its keys.
+    /// Where ours keeps its keys.
     pub state_dir: PathBuf,
-    /// Name in the tailnet. Default: the node's name. Not used with the host's tailscaled.
+    /// This node's name in the mesh; the node's own unless it is said. It does not apply to the
+    /// host's tailscaled.
     #[schemars(example = "node-1")]
     pub hostname: Option<String>,
-    /// Tags of the cluster's nodes. Only peers with the first one count as nodes.
+    /// The tags of all nodes of the cluster. Only members of the mesh that have the first one are
+    /// taken for nodes.
     pub tags: Vec<String>,
-    /// Enable UDP GRO forwarding on uplinks, as Tailscale recommends.
+    /// Whether the links that lead out of the node are tuned for the mesh, as Tailscale recommends.
     pub tune_links: TuneLinks,
 }
 
@@ -74,69 +77,69 @@ impl Default for Tailscale {
     }
 }
 
-/// Which tailscaled connects this node.
+/// Whose tailscaled makes this node a member of the mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MeshMode {
-    /// Ours if `headscale.url` is set; else no mesh.
+    /// Ours, if `headscale.url` is said; else there is no mesh.
     #[default]
     Auto,
-    /// Started by the daemon.
+    /// One that the daemon starts and keeps running.
     Daemon,
-    /// Started by a sidecar container at our socket.
+    /// One that somebody else starts at our socket, as a container of its own; the daemon never does.
     Container,
-    /// The host's own: our pod CIDR is added to its advertised routes.
+    /// The host's own: our networks are added to what it advertises.
     Host,
     /// None: pods reach only pods of the same node.
     Off,
 }
 
-/// netns of our tailscaled. Two tailscaleds in one netns destroy each other's rules.
+/// Where our tailscaled runs. Two in one network destroy each other's rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TailscaledNetns {
-    /// The host's, unless another tailscaled runs there.
+    /// In the host's network, unless another tailscaled runs there.
     #[default]
     Auto,
-    /// The host's.
+    /// In the host's network.
     Host,
-    /// Its own, connected by a veth.
+    /// In a network of its own, joined to the host's by a link.
     Own,
 }
 
-/// Whether to tune uplinks.
+/// Whether links are tuned for the mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TuneLinks {
-    /// Where the kernel supports it.
+    /// Where the kernel can do it.
     #[default]
     Auto,
     /// Never.
     Off,
 }
 
-/// DNS settings in CNI results. kubelet ignores them.
+/// What pods are told about name servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Dns {
-    /// MagicDNS.
+    /// Names of the tailnet.
     #[serde(rename = "magicDNS")]
     pub magic_dns: MagicDns,
 }
 
-/// MagicDNS.
+/// Names of the tailnet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct MagicDns {
-    /// Put these settings into CNI results.
+    /// Whether pods are told how to look up names of the tailnet.
     pub enable: bool,
-    /// Domain of the tailnet.
+    /// The domain that they end in.
     #[schemars(example = "tailnet.example.org")]
     pub base_domain: Option<String>,
-    /// Name servers.
+    /// Name servers that know them.
     #[schemars(example = ["10.2.0.1"])]
     pub nameservers: Vec<IpAddr>,
-    /// Search domains.
+    /// Domains that short names are looked for in.
     #[schemars(example = ["c.example.org"])]
     pub search_domains: Vec<String>,
 }
