@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use calllog::CallLog;
+use cni::call_log::{CallLog, LogSettings};
 use cni::{Attachment, Call, Error, Keys, NetResult, Plugin, ValidAttachment};
 use ipam::Verbs;
 
@@ -23,9 +23,9 @@ fn logged<T>(
     attachment: Option<&Attachment>,
     work: impl FnOnce(Verbs<'_>, &CallLog<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let settings = calllog::Settings::of_call(call)?;
+    let settings = LogSettings::of_call(call)?;
     let log = CallLog::start(PLUGIN_TYPE, &settings, call, attachment);
-    let debug = |text: std::fmt::Arguments<'_>| log.note(|| text.to_string());
+    let debug = |text: std::fmt::Arguments<'_>| log.debug(|| text.to_string());
     let outcome = work(Verbs::new(call).debug(&debug), &log);
     log.finish(outcome.as_ref().err());
     outcome
@@ -56,7 +56,7 @@ impl Plugin for HeadcniIpam {
     fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
         logged(call, Some(to), |verbs, log| {
             check_type(call)?;
-            verbs.add(to).inspect(|result| log.gave(result))
+            verbs.add(to).inspect(|result| log.record_ips(result))
         })
     }
 

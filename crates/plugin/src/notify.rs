@@ -21,7 +21,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
 
-use crate::conf::{forgiven, located};
+use crate::conf::{optional_for_cleanup, path_setting};
 pub(crate) use event::event;
 
 const KEY: &str = "daemon_socket";
@@ -54,7 +54,7 @@ impl Daemon {
         if keys.value(KEY).is_none() && matches!(call.env.get(VARIABLE), Ok(None)) {
             return Ok(nobody_says);
         }
-        let named = located(call, keys, KEY, VARIABLE, "").and_then(|socket| {
+        let named = path_setting(call, keys, KEY, VARIABLE, "").and_then(|socket| {
             if SocketAddrUnix::new(&socket).is_err() {
                 return Err(Error::config(format!(
                     "{KEY} {:?} is longer than the path of a socket can be: 107 bytes",
@@ -66,7 +66,7 @@ impl Daemon {
                 presence: Presence::Expected,
             })
         });
-        forgiven(call, named, nobody_says)
+        optional_for_cleanup(call, named, nobody_says)
     }
 
     /// Tells it, if there is one. That nothing comes of it is no trouble of the call.

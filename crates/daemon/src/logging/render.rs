@@ -36,7 +36,7 @@ impl Line {
     }
 
     fn text(&self, colours: Colours) -> String {
-        let mut text = calllog::timestamp(self.time);
+        let mut text = cni::call_log::timestamp(self.time);
         let (name, colour) = match self.level {
             Level::Debug => ("DEBUG", 34),
             Level::Info => ("INFO ", 32),
@@ -86,7 +86,7 @@ impl Line {
             }
             let _ = write!(text, "{}:{value}", Value::from(name));
         };
-        put("time", &calllog::timestamp(self.time).into());
+        put("time", &cni::call_log::timestamp(self.time).into());
         put("level", &level.into());
         put("target", &self.target.as_str().into());
         put("message", &self.message.as_str().into());

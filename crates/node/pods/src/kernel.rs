@@ -63,7 +63,7 @@ impl Kernel {
         let mut kernel = Self::default();
         let mut own = BTreeMap::new();
         for link in links {
-            let key = state::link::read_alias(&link.name, &link.kind, &link.alias)
+            let key = attachment::link::parse_alias(&link.name, &link.kind, &link.alias)
                 .and_then(|label| Key::new(label.network, label.container, label.ifname));
             if key.is_none() && !is_nameless(link) {
                 continue;

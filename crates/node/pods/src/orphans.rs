@@ -179,8 +179,8 @@ impl Pass<'_> {
     }
 
     fn is_locked(&self, key: &Key) -> bool {
-        let store = state::Store::new(&self.place.data_dir, &key.network);
-        store.try_hold(&key.attachment()).is_err()
+        let store = attachment::RecordStore::new(&self.place.data_dir, &key.network);
+        store.try_lock(&key.attachment()).is_err()
     }
 
     fn leases(&mut self, look: &Look) {

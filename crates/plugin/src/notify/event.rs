@@ -3,12 +3,12 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use api::event::{Event, EventPod, EventStep, VERSION};
-use calllog::{Ended, Outcome, Step};
+use cni::call_log::{CallStep, CallSummary, StepOutcome};
 use cni::{Attachment, Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
 use crate::conf::mode_name;
-use state::OWN_TYPE;
+use attachment::PLUGIN_TYPE;
 
 /// So many steps and addresses are told; a long chain of plugins has some ten.
 const MAX_ITEMS: usize = 64;
@@ -18,10 +18,15 @@ const OWN_IPAM: &str = "headcni-ipam";
 const DELEGATES_IPAM: &str = "host-local";
 
 /// The event of a call that has ended.
-pub(crate) fn event(call: &Call, of: &Attachment, ended: Ended, error: Option<&Error>) -> Event {
+pub(crate) fn event(
+    call: &Call,
+    of: &Attachment,
+    ended: CallSummary,
+    error: Option<&Error>,
+) -> Event {
     let mut ips = ended.ips;
     ips.truncate(MAX_ITEMS);
-    let began = ended.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let began = ended.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     Event {
         version: VERSION,
         verb: call.verb.as_str().to_owned(),
@@ -47,13 +52,13 @@ pub(crate) fn event(call: &Call, of: &Attachment, ended: Ended, error: Option<&E
     }
 }
 
-fn steps(verb: Verb, steps: Vec<Step>) -> Vec<EventStep> {
+fn steps(verb: Verb, steps: Vec<CallStep>) -> Vec<EventStep> {
     let told = steps.into_iter().take(MAX_ITEMS);
     told.map(|step| EventStep {
         name: step.name,
         verb: (step.verb != verb).then(|| step.verb.as_str().to_owned()),
         duration_us: micros(step.duration),
-        failed: step.outcome == Outcome::Error,
+        failed: step.outcome == StepOutcome::Error,
     })
     .collect()
 }
@@ -66,7 +71,7 @@ fn strategy(conf: &Map<String, Value>) -> Option<&str> {
     };
     let mut members = members.iter().filter_map(Value::as_object);
     members.find_map(|member| match text(member.get("type")) {
-        Some(OWN_TYPE) => strategy_of_own(member),
+        Some(PLUGIN_TYPE) => strategy_of_own(member),
         _ => strategy_in(member.get("ipam"), None),
     })
 }
@@ -163,20 +168,20 @@ mod tests {
             netns: Some("/run/netns/c1".to_owned()),
             args: CniArgs::parse(args).unwrap(),
         };
-        let step = |verb, outcome| Step {
+        let step = |verb, outcome| CallStep {
             name: "bridge".to_owned(),
             verb,
             outcome,
             duration: Duration::from_micros(5),
         };
-        let ended = Ended {
-            began: SystemTime::UNIX_EPOCH + Duration::from_millis(7),
+        let ended = CallSummary {
+            started: SystemTime::UNIX_EPOCH + Duration::from_millis(7),
             duration: Duration::from_micros(42),
             pod: Pod::from_args(&of.args),
             ips: vec!["10.0.0.2".parse().unwrap(); 1000],
             steps: vec![
-                step(Verb::Add, Outcome::Error),
-                step(Verb::Del, Outcome::Ok),
+                step(Verb::Add, StepOutcome::Error),
+                step(Verb::Del, StepOutcome::Ok),
             ],
         };
         let error = Error::new(11, "in-the-message").with_details("in-the-details");
