@@ -274,16 +274,58 @@ impl<'a> CallLog<'a> {
     }
 }
 
+/// An error that does not fail the call.
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    time: String,
+    level: Level,
+    plugin: &'a str,
+    verb: &'a str,
+    network: String,
+    container: String,
+    ifname: String,
+    error: String,
+}
+
 impl LogSettings {
+    /// Writes an error line, for an error after the end of the call that does not fail it.
+    pub fn write_error(
+        &self,
+        plugin: &'static str,
+        call: &Call,
+        attachment: &Attachment,
+        error: &(dyn std::error::Error + 'static),
+    ) {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let causes: Vec<String> = causes.map(ToString::to_string).collect();
+        let line = ErrorLine {
+            time: timestamp(SystemTime::now()),
+            level: Level::Error,
+            plugin,
+            verb: call.verb.as_str(),
+            network: call.conf.name().to_string(),
+            container: attachment.container.to_string(),
+            ifname: attachment.ifname.to_string(),
+            error: causes.join(": "),
+        };
+        let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+        bytes.push(b'\n');
+        self.append(plugin, &bytes);
+    }
+
     fn write(&self, line: &mut Line) {
         let bytes = render(line);
+        self.append(line.plugin, &bytes);
+    }
+
+    fn append(&self, plugin: &str, bytes: &[u8]) {
         if self.to_stderr {
-            let _ = std::io::stderr().write_all(&bytes);
+            let _ = std::io::stderr().write_all(bytes);
         }
         if let Some(path) = &self.file
-            && let Err(error) = file::append(path, &bytes)
+            && let Err(error) = file::append(path, bytes)
         {
-            let (plugin, path) = (line.plugin, path.display());
+            let path = path.display();
             let _ = writeln!(std::io::stderr(), "{plugin}: write the log {path}: {error}");
         }
     }

@@ -40,7 +40,9 @@ pub(super) fn living(place: &Place, home: &Home) -> Result<usize, String> {
 fn ports(home: &Home) -> Result<usize, net::NetError> {
     let socket = Socket::route()?;
     let bridges = home.bridges.iter();
-    bridges.map(|name| net::ports_of(&socket, name)).sum()
+    bridges
+        .map(|name| net::count_bridge_ports(&socket, name))
+        .sum()
 }
 
 /// Owners that are known to live, and of the others as many as there are links that may be theirs.

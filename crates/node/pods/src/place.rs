@@ -73,9 +73,11 @@ impl Place {
     /// The store of our network's leases, if it is of a form that we know.
     pub fn lease_store(&self) -> Option<ipam::LeaseStore> {
         match self.leases.keeper {
-            Keeper::Native | Keeper::Shared => {
-                Some(ipam::LeaseStore::new(&self.leases.dir, &self.network, PATIENCE))
-            }
+            Keeper::Native | Keeper::Shared => Some(ipam::LeaseStore::new(
+                &self.leases.dir,
+                &self.network,
+                PATIENCE,
+            )),
             Keeper::Elsewhere => None,
         }
     }

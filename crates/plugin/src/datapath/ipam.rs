@@ -5,24 +5,34 @@ use cni::{
     Attachment, Call, Delegate, DelegateError, Error, NetConf, NetResult, PluginType,
     ValidAttachment, Verb, code,
 };
-use ipam::Verbs;
 
 use super::NativeStep;
 
 impl NativeStep<'_> {
-    /// Leases addresses, with up to three attempts.
+    /// Leases addresses; transient failures are retried.
     pub(super) fn lease(&self, to: &Attachment) -> Result<NetResult, Error> {
         match &self.conf.ipam_plugin {
-            None => self.linked(|verbs| verbs.add(to)),
+            None => self.linked(|ipam| ipam.add(to)),
             Some(kind) => self.lease_from(kind, to),
         }
     }
 
-    /// Retries like the linked-in store. A DEL in between releases what a failed ADD leased.
+    /// Runs a verb on the linked-in lease store.
+    fn linked<T>(
+        &self,
+        verb: impl FnOnce(ipam::Verbs<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let call = self.ipam_call()?;
+        let debug = |text: std::fmt::Arguments<'_>| self.log.debug(|| text.to_string());
+        let verbs = ipam::Verbs::new(&call).boot_id(boot_id());
+        verb(verbs.debug(&debug))
+    }
+
+    /// Retries like the linked-in store. A DEL in between releases what the failed attempt leased.
     fn lease_from(&self, kind: &PluginType, to: &Attachment) -> Result<NetResult, Error> {
         let call = self.ipam_call()?;
-        let add = || {
-            let conf = &call.conf;
+        let conf = &call.conf;
+        let attempt = || {
             self.log.step(kind.as_str(), Verb::Add, || {
                 self.ipam_plugin(kind).add(conf.keys(), conf.version(), to)
             })
@@ -31,48 +41,41 @@ impl NativeStep<'_> {
             if !is_transient(&error) {
                 return Err(error);
             }
-            let message = error.into_error().msg;
-            self.log.warn(format!("{message}: retrying"));
-            self.run_ipam(&call, kind, Verb::Del, Some(to))
+            self.log
+                .warn(format!("{}: retrying", error.into_error().msg));
+            self.exec_ipam(&call, kind, Verb::Del, Some(to))
         };
-        ipam::retry(add, release).map_err(DelegateError::into_error)
-    }
-
-    /// Runs a verb on the linked-in lease store.
-    fn linked<T>(&self, run: impl FnOnce(Verbs<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        let call = self.ipam_call()?;
-        let debug = |text: std::fmt::Arguments<'_>| self.log.debug(|| text.to_string());
-        run(Verbs::new(&call).boot_id(boot_id()).debug(&debug))
+        ipam::retry(attempt, release).map_err(DelegateError::into_error)
     }
 
     pub(super) fn release(&self, of: &Attachment) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => self.linked(|verbs| verbs.del(of)),
-            Some(kind) => self.exec_ipam(kind, Verb::Del, Some(of)),
+            None => self.linked(|ipam| ipam.del(of)),
+            Some(kind) => self.exec(kind, Verb::Del, Some(of)),
         }
     }
 
     /// Fails unless the attachment has the leases of its result.
     pub(super) fn check_lease(&self, of: &Attachment) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => self.linked(|verbs| verbs.check(of)),
-            Some(kind) => self.exec_ipam(kind, Verb::Check, Some(of)),
+            None => self.linked(|ipam| ipam.check(of)),
+            Some(kind) => self.exec(kind, Verb::Check, Some(of)),
         }
     }
 
     /// Releases the leases of all other attachments.
     pub(super) fn gc_leases(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => self.linked(|verbs| verbs.gc(valid)),
-            Some(kind) => self.exec_ipam(kind, Verb::Gc, None),
+            None => self.linked(|ipam| ipam.gc(valid)),
+            Some(kind) => self.exec(kind, Verb::Gc, None),
         }
     }
 
     /// Fails if no address could be leased.
     pub(super) fn ipam_status(&self) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => self.linked(|verbs| verbs.status()),
-            Some(kind) => self.exec_ipam(kind, Verb::Status, None),
+            None => self.linked(|ipam| ipam.status()),
+            Some(kind) => self.exec(kind, Verb::Status, None),
         }
     }
 
@@ -98,17 +101,12 @@ impl NativeStep<'_> {
         }
     }
 
-    fn exec_ipam(
-        &self,
-        kind: &PluginType,
-        verb: Verb,
-        of: Option<&Attachment>,
-    ) -> Result<(), Error> {
-        self.run_ipam(&self.ipam_call()?, kind, verb, of)
+    fn exec(&self, kind: &PluginType, verb: Verb, of: Option<&Attachment>) -> Result<(), Error> {
+        self.exec_ipam(&self.ipam_call()?, kind, verb, of)
             .map_err(DelegateError::into_error)
     }
 
-    fn run_ipam(
+    fn exec_ipam(
         &self,
         call: &Call,
         kind: &PluginType,
@@ -121,7 +119,7 @@ impl NativeStep<'_> {
     }
 }
 
-/// Whether a retry of the plugin can succeed.
+/// Whether a plugin that failed could succeed the next time.
 fn is_transient(error: &DelegateError) -> bool {
     match error {
         DelegateError::Failed { error, .. } => {
