@@ -123,7 +123,7 @@ fn a_rollback_that_fails_is_told_and_finished_by_del() {
     );
     let details = outcome.err_details();
     assert!(
-        details.contains("undo") && details.contains("never works"),
+        details.contains("roll-back failed") && details.contains("never works"),
         "{outcome:?}"
     );
     assert_eq!(third.verbs().unwrap(), ["ADD", "DEL"]);

@@ -51,12 +51,12 @@ fn run(scene: &Scene, pod: &Pod, place: Place, line: &str, host_link: &str) {
     ip address add 10.9.0.2/16 dev eth0; ip route replace default via 10.9.0.1 dev eth0",
     "10.9.0.2/24"
 )]
-#[case::route(InPod, "ip route del default", "0.0.0.0/0 by 10.9.0.1")]
-#[case::route6(InPod, "ip -6 route del default", "::/0 by fd00:9::1")]
+#[case::route(InPod, "ip route del default", "0.0.0.0/0 via 10.9.0.1")]
+#[case::route6(InPod, "ip -6 route del default", "::/0 via fd00:9::1")]
 #[case::other_gateway(
     InPod,
     "ip route replace default via 10.9.0.9 dev eth0 onlink",
-    "0.0.0.0/0 by 10.9.0.1"
+    "0.0.0.0/0 via 10.9.0.1"
 )]
 #[case::other_device(
     InPod,

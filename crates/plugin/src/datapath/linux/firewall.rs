@@ -9,8 +9,8 @@ use attachment::{NativeConf, Record, addresses_in, for_each_unlocked, link};
 use cni::{Attachment, Error, NetResult, code};
 use ipnet::IpNet;
 use net::nft::NftError;
-use ruleset::{Sets, Table};
 use net::{Errno, NetError, Socket, sysctl};
+use ruleset::{Sets, Table};
 
 use super::apply::{RulesetChange, kernel_error};
 use super::plan::{PodAddress, PodNetwork};

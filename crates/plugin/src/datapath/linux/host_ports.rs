@@ -6,8 +6,8 @@ use attachment::addresses_in;
 use attachment::link::host_name;
 use cni::{Attachment, Error, Verb, code};
 use ipnet::IpNet;
-use ruleset::host_ports::{self, HostPort, HostPortError, Protocol};
 use net::{PROTO_HEADCNI, RouteKind, Socket};
+use ruleset::host_ports::{self, HostPort, HostPortError, Protocol};
 
 use super::apply::kernel_error;
 use super::firewall::exempt_cidrs_of;
@@ -61,8 +61,9 @@ impl NativeStep<'_> {
         if !ports.iter().any(|port| port.protocol == Protocol::Udp) {
             return;
         }
-        let deleted = local_addresses(exempt)
-            .and_then(|local| host_ports::delete_udp_flows(socket, ports, &local).map_err(kernel_error));
+        let deleted = local_addresses(exempt).and_then(|local| {
+            host_ports::delete_udp_flows(socket, ports, &local).map_err(kernel_error)
+        });
         if let Err(error) = deleted {
             self.log.warn(format!(
                 "old UDP flows may keep their destination: {}",
