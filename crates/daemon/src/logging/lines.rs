@@ -15,7 +15,7 @@ use super::spans::Spans;
 use node_config::{Format, Level, Logging};
 
 /// Our own crates. Others speak when it is important: their details explain nothing here.
-const OURS: [&str; 3] = ["daemon", "headcni_daemon", "tailnet"];
+const OURS: [&str; 4] = ["daemon", "headcni_daemon", "headscale", "tailscaled"];
 
 /// The field that makes an error a fatal one.
 const FATAL: &str = "fatal";

@@ -189,7 +189,7 @@ fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut Cluster<'_>, pods
 fn a_dead_server_is_told_of(cluster: &mut Cluster<'_>) {
     cluster.headscale.kill().unwrap();
     let url = cluster.headscale.url();
-    let words = [url.as_str(), "nobody listens"];
+    let words = [url.as_str(), "connection refused"];
     told::await_failing(&cluster.members[0], "HeadscaleReachable", &words);
     cluster.headscale.resume().unwrap();
     told::await_holding(&cluster.members[0], "HeadscaleReachable");

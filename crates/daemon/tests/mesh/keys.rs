@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::{Attached, Cluster, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
 use serde_json::{Value, json};
-use tailnet::localapi::LocalApi;
+use tailscaled::localapi::LocalApi;
 
 use crate::scene::Scene;
 use crate::talk::{self, Pings};
