@@ -47,6 +47,7 @@ mod pulse;
 mod raw_link;
 mod readings;
 mod rules;
+pub mod scenario;
 mod snapshot;
 mod sniffer;
 mod tailscaled;
