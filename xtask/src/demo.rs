@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use lab::{Cluster, Grounds, JOINED, Site};
+use lab::{MeshCluster, Topology, JOIN_TIMEOUT, Site};
 
 use crate::run::{is_root, say};
 use crate::{dist, tools};
@@ -79,19 +79,19 @@ fn show(is_kept: bool) -> Result<()> {
     let start = Instant::now();
 
     say(start, "three nodes, one of them behind a NAT");
-    let grounds = Grounds::new(&SITES)?;
+    let grounds = Topology::new(&SITES)?;
     let sniffers = grounds.watch()?;
     say(
         start,
         "Headscale, with a relay within and an authority of its own",
     );
-    let mut cluster = Cluster::new(&grounds)?;
+    let mut cluster = MeshCluster::new(&grounds)?;
     say(start, "headcni-daemon on every node");
     for member in &mut cluster.members {
         member.launch()?;
     }
     for member in &cluster.members {
-        member.await_ready(JOINED)?;
+        member.await_ready(JOIN_TIMEOUT)?;
         let networks = member.networks().join(" and ");
         let name = member.node.name();
         say(start, &format!("{name} serves {networks}"));

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Latency, Load, Site};
+use lab::{MeshCluster, Topology, Latency, Load, Site};
 
 use super::native::machine;
 use by_way::ByWay;
@@ -98,8 +98,8 @@ struct Compared {
 }
 
 fn compare(rounds: usize) -> Result<Compared> {
-    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
-    let mut cluster = Cluster::new(&grounds)?;
+    let grounds = Topology::new(&[Site::Open, Site::Open])?;
+    let mut cluster = MeshCluster::new(&grounds)?;
     cluster.start()?;
     let stage = Stage::new(&cluster)?;
     stage.await_direct(&cluster)?;

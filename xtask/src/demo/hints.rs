@@ -1,13 +1,13 @@
 //! How a person looks around in what is left up.
 
-use lab::{Cluster, Netns, Node};
+use lab::{MeshCluster, Netns, Node};
 
 use super::reach::Inhabitant;
 
 const READY: &str = "busybox wget -qO- http://127.0.0.1:9844/ready";
 
 /// Lines to be pasted into another terminal of root.
-pub(super) fn text(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> String {
+pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> String {
     let mut lines = vec!["It stays up. In another terminal, as root:\n".to_owned()];
     let mut hint = |what: String, line: String| lines.push(format!("# {what}\n{line}\n"));
     for member in &cluster.members {

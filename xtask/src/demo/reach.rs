@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lab::{
-    Attached, Cluster, EchoServer, Family, Member, MeshPath, Netns, Pulse, eventually, latency,
+    AttachedPod, MeshCluster, EchoServer, Family, MeshNode, MeshPath, Netns, PingStream, eventually, latency,
 };
 
 /// How often one pod pings another.
@@ -17,12 +17,12 @@ const SEARCH: Duration = Duration::from_secs(15);
 pub(super) struct Inhabitant<'a> {
     /// Of the node among the cluster's.
     pub(super) index: usize,
-    pub(super) pod: Attached<'a>,
+    pub(super) pod: AttachedPod,
 }
 
 impl<'a> Inhabitant<'a> {
     /// Has the plugin attach two pods on every node.
-    pub(super) fn two_each(cluster: &Cluster<'a>) -> Result<Vec<Self>> {
+    pub(super) fn two_each(cluster: &MeshCluster) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for (index, member) in cluster.members.iter().enumerate() {
             for name in ["a", "b"] {
@@ -66,17 +66,17 @@ pub(super) enum Outcome {
 }
 
 /// Gives nodes a while to find direct paths. That some have none is no failure.
-pub(super) fn await_direct(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) {
+pub(super) fn await_direct(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) {
     let pairs = pods
         .iter()
         .flat_map(|from| pods.iter().map(move |to| (from, to)));
     let apart = pairs.filter(|(from, to)| from.index < to.index);
     // A path is looked for while there is something to send.
     let pulses =
-        apart.filter_map(|(from, to)| Pulse::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
-    let _pulses: Vec<Pulse> = pulses.collect();
+        apart.filter_map(|(from, to)| PingStream::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
+    let _pulses: Vec<PingStream> = pulses.collect();
     let members = &cluster.members;
-    let is_direct = |from: &Member<'_>, to: &Member<'_>| {
+    let is_direct = |from: &MeshNode, to: &MeshNode| {
         from.number == to.number || from.path_to(to).is_ok_and(|path| path == MeshPath::Direct)
     };
     let _ = eventually(SEARCH, "direct paths", || {
@@ -87,7 +87,7 @@ pub(super) fn await_direct(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) {
 }
 
 /// From every pod to every other.
-pub(super) fn all(cluster: &Cluster<'_>, pods: &[Inhabitant<'_>]) -> Result<Vec<Way>> {
+pub(super) fn all(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> Result<Vec<Way>> {
     let mut ways = Vec::new();
     for from in pods {
         for to in pods.iter().filter(|to| to.name() != from.name()) {

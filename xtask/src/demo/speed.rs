@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Cluster, Family, Load, Netns, throughput};
+use lab::{MeshCluster, Family, Load, Netns, throughput};
 
 use super::reach::Inhabitant;
 
@@ -20,7 +20,7 @@ pub(super) struct Speed {
 
 /// From pod to pod, and between their nodes by the same tailscaled.
 pub(super) fn over_mesh(
-    cluster: &Cluster<'_>,
+    cluster: &MeshCluster,
     pods: &[Inhabitant<'_>],
     time: Duration,
 ) -> Result<Vec<Speed>> {
@@ -45,7 +45,7 @@ pub(super) fn over_mesh(
 }
 
 /// Between the same nodes without the mesh.
-pub(super) fn over_underlay(cluster: &Cluster<'_>, time: Duration) -> Result<Speed> {
+pub(super) fn over_underlay(cluster: &MeshCluster, time: Duration) -> Result<Speed> {
     let [first, second] = [0, 1].map(|index| &cluster.members[index]);
     let port = &cluster.grounds.ports[1];
     let v6 = port.v6.context("node-2 has no IPv6 on the underlay")?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::{Result, bail};
-use lab::Account;
+use lab::SnifferReport;
 
 use super::reach::{Outcome, Way};
 
@@ -20,7 +20,7 @@ struct Check {
 
 impl Verdict {
     /// Judges what pods saw, and what was to be seen on the wires meanwhile.
-    pub(super) fn of(ways: &[Way], accounts: &[Account]) -> Self {
+    pub(super) fn of(ways: &[Way], accounts: &[SnifferReport]) -> Self {
         let outcomes: Vec<&Outcome> = ways.iter().flat_map(|way| &way.by).collect();
         let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|one| is(one)).count();
         let is_reached = |one: &Outcome| matches!(one, Outcome::Reached { .. });
@@ -31,7 +31,7 @@ impl Verdict {
             found: format!("{some} of {}", outcomes.len()),
         };
         let frames: u64 = accounts.iter().map(|account| account.frames).sum();
-        let of_wires = |what, look: fn(&Account) -> Result<()>| {
+        let of_wires = |what, look: fn(&SnifferReport) -> Result<()>| {
             let outcome = accounts.iter().try_for_each(look);
             Check {
                 holds: outcome.is_ok() && frames > 0,
@@ -47,9 +47,9 @@ impl Verdict {
             of_all("source addresses were kept", count(is_kept)),
             of_wires(
                 "nothing of a pod crossed a wire in clear",
-                Account::check_nothing_in_clear,
+                SnifferReport::check_nothing_in_clear,
             ),
-            of_wires("nobody outside was called", Account::check_no_strays),
+            of_wires("nobody outside was called", SnifferReport::check_no_strays),
         ])
     }
 
@@ -97,10 +97,10 @@ mod tests {
         }
     }
 
-    fn seen(frames: u64) -> Account {
-        Account {
+    fn seen(frames: u64) -> SnifferReport {
+        SnifferReport {
             frames,
-            ..Account::default()
+            ..SnifferReport::default()
         }
     }
 
@@ -126,7 +126,7 @@ mod tests {
         for ways in [&lost, &foreign] {
             Verdict::of(ways, &[seen(1)]).conclude().unwrap_err();
         }
-        let blind = Account {
+        let blind = SnifferReport {
             dropped: 1,
             ..seen(5)
         };

@@ -86,7 +86,7 @@ fn kill_9_at_random_during_500_calls_harms_nothing() {
     let daemon = scene.start();
     let known = daemon.client().pods().unwrap();
     assert!(
-        known.iter().all(|pod| pod.state == PodState::Attached),
+        known.iter().all(|pod| pod.state == PodState::AttachedPod),
         "{known:?}"
     );
     let known: BTreeSet<(String, String)> = known

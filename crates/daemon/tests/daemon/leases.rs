@@ -13,7 +13,7 @@ fn configuration(more: &str) -> String {
 
 /// Calls the real cnitool, as by the document that is there.
 #[track_caller]
-fn cnitool(scene: &Scene, verb: &str, pod: &Pod<'_>) -> Value {
+fn cnitool(scene: &Scene, verb: &str, pod: &Pod) -> Value {
     let tool = scene
         .node
         .cnitool("/etc/cni/net.d", verb, "headcni", pod.netns_path())

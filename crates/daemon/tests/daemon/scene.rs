@@ -109,7 +109,7 @@ impl Scene {
         conf
     }
 
-    pub(crate) fn add(&self, pod: &Pod<'_>) -> Value {
+    pub(crate) fn add(&self, pod: &Pod) -> Value {
         let call = self.call("ADD").pod(pod).conf(&self.conf());
         call.run(&self.node, tools::headcni())
             .unwrap()
@@ -117,7 +117,7 @@ impl Scene {
             .unwrap()
     }
 
-    pub(crate) fn del(&self, pod: &Pod<'_>) {
+    pub(crate) fn del(&self, pod: &Pod) {
         let call = self.call("DEL").pod(pod).conf(&self.conf());
         call.run(&self.node, tools::headcni())
             .unwrap()

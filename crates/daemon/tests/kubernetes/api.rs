@@ -1,7 +1,7 @@
 //! Networks come from Nodes, and daemons say there what they have.
 
 use lab::kubernetes::ControlPlane;
-use lab::{Cluster, Grounds, JOINED, Join, Node, Site, TAG, Tailscaled, eventually};
+use lab::{MeshCluster, Topology, JOIN_TIMEOUT, Join, Node, Site, TAG, Tailscaled, eventually};
 
 use crate::stage::{account, await_all_to_all, configure, post_node, says_what_it_has};
 
@@ -10,8 +10,8 @@ const STOLEN: &str = "10.244.99.0/24";
 
 #[test]
 fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = MeshCluster::new(&grounds).unwrap();
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     let user = account(&plane);
     let url = cluster.headscale.url();
@@ -19,13 +19,13 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
         configure(member, &url, &user);
         member.launch().unwrap();
     }
-    let said = cluster.members[0].await_condition("PodCIDRKnown", false, JOINED);
+    let said = cluster.members[0].await_condition("PodCIDRKnown", false, JOIN_TIMEOUT);
     assert!(said.unwrap().contains("awaited from the Kubernetes API"));
     for name in ["node-1", "node-2"] {
         post_node(&plane, name);
     }
     for member in &cluster.members {
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let mut pods: Vec<_> = cluster
         .members
@@ -44,7 +44,7 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
     plane.stop().unwrap();
     let member = &mut cluster.members[0];
     member
-        .await_condition("KubernetesReachable", false, JOINED)
+        .await_condition("KubernetesReachable", false, JOIN_TIMEOUT)
         .unwrap();
     assert_eq!(
         member.get("/ready").unwrap().status,
@@ -54,20 +54,20 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
     );
     member.stop_daemon().unwrap();
     member.launch().unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     pods.push(member.pod("q").unwrap());
     await_all_to_all(&pods);
     plane.resume().unwrap();
     let member = &cluster.members[0];
     member
-        .await_condition("KubernetesReachable", true, JOINED)
+        .await_condition("KubernetesReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
 /// What has failed for a while is an Event: the lab's API key is good for a day.
-fn people_are_told(plane: &ControlPlane<'_>) {
+fn people_are_told(plane: &ControlPlane) {
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
-    eventually(JOINED, "an Event about the key", || {
+    eventually(JOIN_TIMEOUT, "an Event about the key", || {
         let events = plane.admin().get(path).unwrap();
         let mut events = events["items"].as_array()?.iter();
         events
@@ -82,7 +82,7 @@ fn people_are_told(plane: &ControlPlane<'_>) {
 }
 
 /// Somebody with a key and our tag serves a network that no Node has.
-fn a_stranger_gets_no_pods_packets(grounds: &Grounds, cluster: &Cluster<'_>) {
+fn a_stranger_gets_no_pods_packets(grounds: &Topology, cluster: &MeshCluster) {
     let stranger = Node::new("stranger").unwrap();
     grounds.underlay.plug(&stranger).unwrap();
     let tailscaled = Tailscaled::start(&stranger, cluster.headscale.ca_file()).unwrap();
@@ -94,7 +94,7 @@ fn a_stranger_gets_no_pods_packets(grounds: &Grounds, cluster: &Cluster<'_>) {
     tailscaled.join(&join).unwrap();
     let member = &cluster.members[0];
     let said = member
-        .await_condition("NetworksUnique", false, JOINED)
+        .await_condition("NetworksUnique", false, JOIN_TIMEOUT)
         .unwrap();
     assert!(
         said.contains(STOLEN) && said.contains("no Node object"),

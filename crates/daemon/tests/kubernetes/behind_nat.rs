@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use lab::kubernetes::Worker;
-use lab::{Grounds, Headscale, JOINED, Join, Node, Site, TAG, Tailscaled, eventually, http_get};
+use lab::{Topology, Headscale, JOIN_TIMEOUT, Join, Node, Site, TAG, Tailscaled, eventually, http_get};
 use serde_json::{Value, json};
 
 use crate::whole::{Whole, ask_from, ips, name, pod, start_headscale, web_on};
@@ -12,7 +12,7 @@ const BEHIND: &str = "node-2";
 
 #[test]
 fn a_node_behind_nat_is_known_by_its_address_in_the_mesh() {
-    let grounds = Grounds::new(&[Site::Open, Site::BehindNat]).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::BehindNat]).unwrap();
     let headscale = start_headscale(&grounds);
     // The API server's node is a member, too: it has to reach kubelets.
     let _server = join(&grounds.server, &headscale);
@@ -47,7 +47,7 @@ fn a_node_behind_nat_is_known_by_its_address_in_the_mesh() {
 }
 
 /// As docs/install.md says: a person joins the machine before Kubernetes does anything.
-fn join<'a>(node: &'a Node, headscale: &Headscale<'_>) -> Tailscaled<'a> {
+fn join<'a>(node: &'a Node, headscale: &Headscale) -> Tailscaled {
     let tailscaled = Tailscaled::start(node, headscale.ca_file()).unwrap();
     let join = Join {
         url: &headscale.url(),
@@ -82,7 +82,7 @@ fn addresses_are_apart(whole: &Whole<'_>) {
             let found = conditions.find(|one| one["name"] == "AddressesApart")?;
             (answer.status == 200 && found["status"] == "True").then_some(())
         };
-        eventually(JOINED, &what, holds)
+        eventually(JOIN_TIMEOUT, &what, holds)
             .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
     }
 }

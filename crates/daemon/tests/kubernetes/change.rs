@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use lab::{Grounds, Netns, Site, eventually_and_gently};
+use lab::{Topology, Netns, Site, eventually_slowly};
 use serde_json::{Value, json};
 
 use crate::stream::Stream;
@@ -15,7 +15,7 @@ const DAEMON_SET: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/headcn
 
 #[test]
 fn connections_outlive_upgrades_and_changed_networks() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open, Site::BehindNat]).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open, Site::BehindNat]).unwrap();
     let mut whole = Whole::new(&grounds);
     whole.install();
     whole.await_nodes();
@@ -72,7 +72,7 @@ fn one_pod_each(whole: &Whole<'_>, app: &str) -> Vec<Value> {
 /// A new version of the image, and so of all that runs on the nodes.
 fn upgrade(whole: &Whole<'_>) {
     whole.helm(&["upgrade"], &["--set", "image.tag=0.1.1"]);
-    eventually_and_gently(SOON, "every node has the new version", || {
+    eventually_slowly(SOON, "every node has the new version", || {
         let set = whole.get(DAEMON_SET);
         let status = &set["status"];
         let all = whole.grounds.nodes.len();
@@ -115,7 +115,7 @@ fn change_networks(whole: &Whole<'_>, node: &str) {
         },
     });
     // The kubelet may have been faster, but then it has got networks from the controllers.
-    eventually_and_gently(SOON, "a Node with other networks", || {
+    eventually_slowly(SOON, "a Node with other networks", || {
         let _ = whole.plane.admin().post("/api/v1/nodes", &new);
         let now = whole.plane.admin().get(&path).ok()?;
         if now["spec"]["podCIDR"] == "10.244.77.0/24" {
@@ -126,7 +126,7 @@ fn change_networks(whole: &Whole<'_>, node: &str) {
     })
     .unwrap();
     whole.await_node(node);
-    eventually_and_gently(SOON, "the Node says its new networks", || {
+    eventually_slowly(SOON, "the Node says its new networks", || {
         let now = whole.get(&path);
         let said = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
         said.contains("10.244.77.0/24").then_some(())
@@ -140,7 +140,7 @@ fn remove_and_add(whole: &mut Whole<'_>, index: usize) {
     let path = format!("/api/v1/nodes/{node}");
     whole.workers[index].stop_kubelet().unwrap();
     whole.plane.admin().delete(&path).unwrap();
-    eventually_and_gently(SOON, "its Pods are forgotten", || {
+    eventually_slowly(SOON, "its Pods are forgotten", || {
         let pods = whole.get("/api/v1/namespaces/default/pods");
         let mut pods = pods["items"].as_array()?.iter();
         (!pods.any(|pod| pod["spec"]["nodeName"] == node.as_str())).then_some(())

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lab::kubernetes::{ControlPlane, Helm, User};
-use lab::{JOINED, Node, eventually, tools};
+use lab::{JOIN_TIMEOUT, Node, eventually, tools};
 use serde_json::{Value, json};
 
 /// A helm that was built as ours was would think of an ancient Kubernetes where it asks none.
@@ -43,7 +43,7 @@ fn an_api_server_takes_whatever_the_chart_makes() {
 }
 
 /// What has to be there before.
-fn prepare(admin: &User<'_>) {
+fn prepare(admin: &User) {
     let namespaces = NAMESPACES.map(|name| {
         let labels = json!({ "pod-security.kubernetes.io/enforce": "privileged" });
         json!({
@@ -79,7 +79,7 @@ fn prepare(admin: &User<'_>) {
     for object in namespaces.iter().chain(&kinds) {
         admin.apply(object).unwrap();
     }
-    eventually(JOINED, "the API knows Prometheus' kinds", || {
+    eventually(JOIN_TIMEOUT, "the API knows Prometheus' kinds", || {
         let known = admin.get("/apis/monitoring.coreos.com/v1").ok()?;
         (known["resources"].as_array()?.len() == kinds.len()).then_some(())
     })
@@ -87,7 +87,7 @@ fn prepare(admin: &User<'_>) {
 }
 
 /// Else nothing would be proven here.
-fn a_misspelt_field_is_refused(admin: &User<'_>) {
+fn a_misspelt_field_is_refused(admin: &User) {
     let metadata = json!({ "name": "misspelt", "namespace": "default" });
     let object =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "dataa": {} });
@@ -95,7 +95,7 @@ fn a_misspelt_field_is_refused(admin: &User<'_>) {
     assert!(error.to_string().contains("dataa"), "{error}");
 }
 
-fn take(admin: &User<'_>, object: &Value) -> anyhow::Result<()> {
+fn take(admin: &User, object: &Value) -> anyhow::Result<()> {
     admin.dry_run(object)?;
     // A Pod is refused as long as its account is not there. Other kinds have theirs by then.
     if object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "headcni-test" {
@@ -105,7 +105,7 @@ fn take(admin: &User<'_>, object: &Value) -> anyhow::Result<()> {
 }
 
 /// Another key is there at once, and is kept for whoever installs it again.
-fn a_release_comes_and_goes_and_comes_again(helm: &Helm<'_>, admin: &User<'_>) {
+fn a_release_comes_and_goes_and_comes_again(helm: &Helm, admin: &User) {
     let key = || {
         let path = "/api/v1/namespaces/kube-system/secrets/headcni-headscale-keys";
         admin.get(path).unwrap()["data"]["api-key"].clone()
@@ -140,12 +140,12 @@ fn a_release_comes_and_goes_and_comes_again(helm: &Helm<'_>, admin: &User<'_>) {
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/headcni-daemon";
 
 /// It changes whenever pods have to be made anew.
-fn generation(admin: &User<'_>) -> Value {
+fn generation(admin: &User) -> Value {
     admin.get(DAEMON_SET).unwrap()["metadata"]["generation"].clone()
 }
 
 /// A node that was away would take away what is new.
-fn nothing_is_installed_beside_an_uninstallation(helm: &Helm<'_>, admin: &User<'_>) {
+fn nothing_is_installed_beside_an_uninstallation(helm: &Helm, admin: &User) {
     let hooks = rendered(helm, &[]);
     let is_it =
         |it: &&Value| it["kind"] == "DaemonSet" && it["metadata"]["name"] == "headcni-uninstall";
@@ -157,7 +157,7 @@ fn nothing_is_installed_beside_an_uninstallation(helm: &Helm<'_>, admin: &User<'
 }
 
 /// Objects that the chart makes of values, hooks and tests too.
-pub(crate) fn rendered(helm: &Helm<'_>, values: &[String]) -> Vec<Value> {
+pub(crate) fn rendered(helm: &Helm, values: &[String]) -> Vec<Value> {
     let mut words = with_chart(&["template", "headcni"], values);
     words.extend(VERSION.map(str::to_owned));
     let text = run(helm, &words).unwrap();
@@ -170,7 +170,7 @@ pub(crate) fn rendered(helm: &Helm<'_>, values: &[String]) -> Vec<Value> {
     accounts.into_iter().chain(others).collect()
 }
 
-fn run(helm: &Helm<'_>, words: &[String]) -> anyhow::Result<String> {
+fn run(helm: &Helm, words: &[String]) -> anyhow::Result<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     helm.run(&words)
 }

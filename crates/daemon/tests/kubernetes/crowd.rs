@@ -41,7 +41,7 @@ pub(crate) struct Changes {
 
 impl<'a> Crowd<'a> {
     /// Makes all of them.
-    pub(crate) fn create(server: &'a Node, plane: &ControlPlane<'_>) -> Self {
+    pub(crate) fn create(server: &'a Node, plane: &ControlPlane) -> Self {
         let crowd = Self {
             server,
             kubeconfig: Kubeconfig::read_from(plane.admin().kubeconfig()).unwrap(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lab::kubernetes::{ControlPlane, Helm, User};
-use lab::{Cluster, Grounds, JOINED, Member, Site, eventually};
+use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, Site, eventually};
 use serde_json::{Value, json};
 
 use crate::chart::rendered;
@@ -14,8 +14,8 @@ const NOT_LONG: Duration = Duration::from_secs(40);
 
 #[test]
 fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = MeshCluster::new(&grounds).unwrap();
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     let user = account(&plane);
     let url = cluster.headscale.url();
@@ -26,7 +26,7 @@ fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
     for member in &mut cluster.members {
         configure(member, &url, &user);
         member.launch().unwrap();
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
         await_words(&plane, member);
         member.stop_daemon().unwrap();
     }
@@ -81,7 +81,7 @@ fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
 }
 
 /// An annotation and conditions of others, which have to stay.
-fn say_something_else(plane: &ControlPlane<'_>, name: &str) {
+fn say_something_else(plane: &ControlPlane, name: &str) {
     let path = format!("/api/v1/nodes/{name}");
     let annotation = json!({ "metadata": { "annotations": { "example.org/ours": "1" } } });
     plane.admin().patch(&path, &annotation).unwrap();
@@ -92,9 +92,9 @@ fn say_something_else(plane: &ControlPlane<'_>, name: &str) {
     plane.admin().patch(&path, &conditions).unwrap();
 }
 
-fn await_words(plane: &ControlPlane<'_>, member: &Member<'_>) {
+fn await_words(plane: &ControlPlane, member: &MeshNode) {
     let name = member.node.name();
-    eventually(JOINED, &format!("{name} has said all"), || {
+    eventually(JOIN_TIMEOUT, &format!("{name} has said all"), || {
         let [annotations, conditions] = words(plane, name);
         let ours = annotations.to_string().matches("headcni.io/").count();
         let is_said = conditions.to_string().contains("NetworkUnavailable");
@@ -104,7 +104,7 @@ fn await_words(plane: &ControlPlane<'_>, member: &Member<'_>) {
 }
 
 /// The names of a Node's annotations and conditions, but for those that controllers make.
-fn words(plane: &ControlPlane<'_>, name: &str) -> [Value; 2] {
+fn words(plane: &ControlPlane, name: &str) -> [Value; 2] {
     let node = node(plane, name);
     let annotations = node["metadata"]["annotations"].as_object().unwrap();
     let annotations = annotations
@@ -118,7 +118,7 @@ fn words(plane: &ControlPlane<'_>, name: &str) -> [Value; 2] {
 }
 
 /// Who uninstalls on nodes has this account, with the rights that the chart gives it.
-fn hooks_account<'a>(grounds: &Grounds, plane: &ControlPlane<'a>) -> User<'a> {
+fn hooks_account<'a>(grounds: &Topology, plane: &ControlPlane) -> User {
     let helm = Helm::new(&grounds.server, plane).unwrap();
     let is_right = |kind: &Value| {
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"].contains(&kind.as_str().unwrap())
@@ -137,7 +137,7 @@ fn hooks_account<'a>(grounds: &Grounds, plane: &ControlPlane<'a>) -> User<'a> {
 }
 
 /// What it says. It succeeds, and nothing is left on the node.
-fn uninstall(member: &Member<'_>) -> String {
+fn uninstall(member: &MeshNode) -> String {
     let output = member.command(&["uninstall"]).unwrap();
     assert!(output.status.success(), "{output:?}");
     for path in [

@@ -1,6 +1,6 @@
 //! Helm's hooks where a node is lost: what can be done is done, and the rest is told and made up for.
 
-use lab::{Grounds, Site, eventually};
+use lab::{Topology, Site, eventually};
 use serde_json::{Value, json};
 
 use crate::whole::{SOON, Whole, pod, web_on};
@@ -9,7 +9,7 @@ const DAEMON_SETS: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets";
 
 #[test]
 fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
     let mut whole = Whole::new(&grounds);
     whole.install();
     whole.await_nodes();

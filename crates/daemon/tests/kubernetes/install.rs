@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::ProxyMode;
-use lab::{Grounds, Netns, Site, eventually_and_gently};
+use lab::{Topology, Netns, Site, eventually_slowly};
 use serde_json::{Value, json};
 
 use crate::whole::{Whole, ask_from, ips, name, pod, service, web, web_on};
@@ -14,7 +14,7 @@ const A_WHILE: Duration = Duration::from_secs(15);
 
 #[test]
 fn one_install_gives_pods_and_services_their_network() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
     let mut whole = Whole::new(&grounds);
 
     nodes_are_ready_when_the_mesh_serves_them(&mut whole);
@@ -45,7 +45,7 @@ fn nodes_are_ready_when_the_mesh_serves_them(whole: &mut Whole<'_>) {
     let nodes = &whole.grounds.nodes;
     for node in nodes {
         let what = format!("the daemon of {} waits for the mesh", node.name());
-        eventually_and_gently(crate::whole::SOON, &what, || {
+        eventually_slowly(crate::whole::SOON, &what, || {
             let object = whole.get(&format!("/api/v1/nodes/{}", node.name()));
             let conditions = object["status"]["conditions"].as_array()?.iter();
             let mut conditions = conditions.filter(|one| one["type"] == "NetworkUnavailable");

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use lab::kubernetes::ControlPlane;
-use lab::{Cluster, Grounds, JOINED, Member, Site, eventually};
+use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, Site, eventually};
 use rustix::param::clock_ticks_per_second;
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ const MAX_CPU_PERCENT: f64 = 1.0;
     reason = "the figures are what docs/kubernetes.md has"
 )]
 fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
-    let grounds = Grounds::new(&[Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let grounds = Topology::new(&[Site::Open]).unwrap();
+    let mut cluster = MeshCluster::new(&grounds).unwrap();
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     // They would mark the Nodes as lost, and delete their Pods.
     plane.stop_controllers().unwrap();
@@ -46,7 +46,7 @@ fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
     configure(member, &url, &user);
     let before = Instant::now();
     member.launch().unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     println!("ready after {:.1?}", before.elapsed());
     knows_all(member);
 
@@ -70,7 +70,7 @@ fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
 }
 
 /// How long the objects are, on the average.
-fn sizes(plane: &ControlPlane<'_>) -> String {
+fn sizes(plane: &ControlPlane) -> String {
     let size = |path: &str| {
         let list = plane.admin().get(path).unwrap();
         let items = list["items"].as_array().unwrap();
@@ -88,9 +88,9 @@ fn sizes(plane: &ControlPlane<'_>) -> String {
 }
 
 /// What the daemon would know after a restart is what it knows now.
-fn knows_all(member: &Member<'_>) {
+fn knows_all(member: &MeshNode) {
     let what = "the daemon knows all nodes' networks";
-    eventually(JOINED, what, || {
+    eventually(JOIN_TIMEOUT, what, || {
         let kept = fs::read(member.file("/var/lib/headcni/kubernetes.json")).ok()?;
         let kept: Value = serde_json::from_slice(&kept).unwrap();
         let nodes = kept["nodes"].as_object()?;
@@ -103,7 +103,7 @@ fn knows_all(member: &Member<'_>) {
 struct Process(u32);
 
 impl Process {
-    fn of(member: &Member<'_>) -> Self {
+    fn of(member: &MeshNode) -> Self {
         Self(member.daemon_pid().unwrap())
     }
 

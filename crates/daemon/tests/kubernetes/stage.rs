@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use lab::kubernetes::{ControlPlane, User};
-use lab::{Attached, EchoServer, Family, JOINED, Member, Netns, POD_NETWORKS, eventually, tools};
+use lab::{AttachedPod, EchoServer, Family, JOIN_TIMEOUT, MeshNode, Netns, CLUSTER_CIDRS, eventually, tools};
 use serde_json::{Value, json};
 
 const NAME: &str = "headcni-daemon";
@@ -21,7 +21,7 @@ fn rules() -> Value {
 }
 
 /// A service account with these rights.
-pub(crate) fn account<'a>(plane: &ControlPlane<'a>) -> User<'a> {
+pub(crate) fn account<'a>(plane: &ControlPlane) -> User {
     let meta = json!({ "name": NAME, "namespace": NAMESPACE });
     let objects = [
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta }),
@@ -47,12 +47,12 @@ pub(crate) fn account<'a>(plane: &ControlPlane<'a>) -> User<'a> {
 
 /// Tells a daemon about the API, and nothing about its networks. Only the first knows the cluster's: the
 /// others have Nodes to go by.
-pub(crate) fn configure(member: &Member<'_>, url: &str, user: &User<'_>) {
+pub(crate) fn configure(member: &MeshNode, url: &str, user: &User) {
     let kubeconfig = fs::read_to_string(user.kubeconfig()).unwrap();
     member.node.write(KUBECONFIG, kubeconfig).unwrap();
     let program = tools::TAILSCALE.program("tailscaled");
     let base = match member.number {
-        1 => format!("network: {{podCIDR: {{base: {POD_NETWORKS:?}}}}}\n"),
+        1 => format!("network: {{podCIDR: {{base: {CLUSTER_CIDRS:?}}}}}\n"),
         _ => String::new(),
     };
     let config = format!(
@@ -64,20 +64,20 @@ pub(crate) fn configure(member: &Member<'_>, url: &str, user: &User<'_>) {
 }
 
 /// Makes a Node as a kubelet would.
-pub(crate) fn post_node(plane: &ControlPlane<'_>, name: &str) {
+pub(crate) fn post_node(plane: &ControlPlane, name: &str) {
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
     plane.admin().apply(&node).unwrap();
 }
 
 /// What the API knows of a Node.
-pub(crate) fn node(plane: &ControlPlane<'_>, name: &str) -> Value {
+pub(crate) fn node(plane: &ControlPlane, name: &str) -> Value {
     let path = format!("/api/v1/nodes/{name}");
     plane.admin().get(&path).unwrap()
 }
 
 /// The Node has the daemon's words.
-pub(crate) fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
-    eventually(JOINED, "the Node says that all is well", || {
+pub(crate) fn says_what_it_has(plane: &ControlPlane, name: &str) {
+    eventually(JOIN_TIMEOUT, "the Node says that all is well", || {
         let node = node(plane, name);
         let annotations = &node["metadata"]["annotations"];
         let conditions = node["status"]["conditions"].as_array()?.iter();
@@ -99,11 +99,11 @@ pub(crate) fn says_what_it_has(plane: &ControlPlane<'_>, name: &str) {
 }
 
 /// Every pod reaches every other under its own address.
-pub(crate) fn await_all_to_all(pods: &[Attached<'_>]) {
+pub(crate) fn await_all_to_all(pods: &[AttachedPod]) {
     for to in pods {
         for from in pods.iter().filter(|from| from.ips != to.ips) {
             for ip in &to.ips {
-                eventually(JOINED, "pods talk", || {
+                eventually(JOIN_TIMEOUT, "pods talk", || {
                     let seen = call(from, to, *ip).ok()?;
                     from.ips.contains(&seen).then_some(())
                 })
@@ -113,7 +113,7 @@ pub(crate) fn await_all_to_all(pods: &[Attached<'_>]) {
     }
 }
 
-fn call(from: &Attached<'_>, to: &Attached<'_>, ip: IpAddr) -> anyhow::Result<IpAddr> {
+fn call(from: &AttachedPod, to: &AttachedPod, ip: IpAddr) -> anyhow::Result<IpAddr> {
     let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
     let server = EchoServer::start(&to.pod, family, 0)?;
     from.pod

@@ -1,7 +1,7 @@
 //! A kubelet that knows no API server, and headcni as a Pod in its directory of manifests.
 
 use lab::kubernetes::{Image, MANIFESTS, Worker};
-use lab::{Cluster, Grounds, JOINED, Member, POD_NETWORKS, Site, eventually, tools};
+use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, CLUSTER_CIDRS, Site, eventually, tools};
 use serde_json::Value;
 
 use crate::whole::{IMAGE, SOON, ask_from, ips, is_ready, name, pod, web};
@@ -10,8 +10,8 @@ const MANIFEST: &str = include_str!("../../../../deploy/static-pod/headcni-daemo
 
 #[test]
 fn a_node_without_an_api_is_a_member_by_a_file() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = MeshCluster::new(&grounds).unwrap();
     let url = cluster.headscale.url();
     cluster.members[1].launch().unwrap();
     let alone = &cluster.members[0];
@@ -35,12 +35,12 @@ fn a_node_without_an_api_is_a_member_by_a_file() {
         assert!(address.starts_with(network), "{address}");
     }
 
-    cluster.members[1].await_ready(JOINED).unwrap();
+    cluster.members[1].await_ready(JOIN_TIMEOUT).unwrap();
     cluster.await_mesh().unwrap();
     let far = cluster.members[1].pod("far").unwrap();
     for ip in &addresses {
         let what = format!("a pod of another node reaches {ip}");
-        let answer = eventually(JOINED, &what, || ask_from(&far.pod, ip, 8080).ok());
+        let answer = eventually(JOIN_TIMEOUT, &what, || ask_from(&far.pod, ip, 8080).ok());
         let answer = answer.unwrap_or_else(|error| panic!("{error:#}\n{}", worker.logs()));
         assert!(far.ips.contains(&answer.seen), "{answer:?}");
         assert_eq!(answer.by, "web-node-1");
@@ -48,10 +48,10 @@ fn a_node_without_an_api_is_a_member_by_a_file() {
 }
 
 /// What docs/install.md says to put there, and what every container runtime brings along.
-fn furnish(member: &Member<'_>, url: &str) {
+fn furnish(member: &MeshNode, url: &str) {
     let networks = member.networks();
     let config = format!(
-        "network: {{podCIDR: {{nodeLocal: {networks:?}, base: {POD_NETWORKS:?}}}}}\n\
+        "network: {{podCIDR: {{nodeLocal: {networks:?}, base: {CLUSTER_CIDRS:?}}}}}\n\
          headscale: {{url: \"{url}\", caFile: /etc/headcni/ca.pem, apiKeyFile: /etc/headcni/api-key}}\n"
     );
     member.configure(&config).unwrap();
@@ -71,12 +71,12 @@ fn trusting(manifest: &str) -> String {
     trusting
 }
 
-fn put(member: &Member<'_>, file: &str, text: &str) {
+fn put(member: &MeshNode, file: &str, text: &str) {
     let path = format!("{MANIFESTS}/{file}");
     member.node.write(&path, text).unwrap();
 }
 
-fn await_pod(worker: &Worker<'_>, wanted: &str) -> Value {
+fn await_pod(worker: &Worker, wanted: &str) -> Value {
     let found = eventually(SOON, &format!("{wanted} is Ready"), || {
         let mut pods = worker.pods().ok()?.into_iter();
         pods.find(|pod| name(pod) == wanted && is_ready(pod))

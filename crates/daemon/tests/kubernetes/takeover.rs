@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lab::{
-    Cluster, EchoServer, Family, Grounds, JOINED, Member, Netns, POD_NETWORKS, Pod, Pulse, Site,
+    MeshCluster, EchoServer, Family, Topology, JOIN_TIMEOUT, MeshNode, Netns, CLUSTER_CIDRS, Pod, PingStream, Site,
     eventually,
 };
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ const HESITATION: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_live_node_changes_from_flannel_to_headcni_and_back() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = Cluster::of_families(&grounds, &[Family::V4]).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
+    let mut cluster = MeshCluster::of_families(&grounds, &[Family::V4]).unwrap();
     make_flannels(&cluster);
     let url = cluster.headscale.url();
     let [first, second] = [&cluster.members[0], &cluster.members[1]];
@@ -42,7 +42,7 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     let servers = [b, &far].map(|pod| EchoServer::start(&pod.pod, Family::V4, 7000).unwrap());
     let [near_pulse, far_pulse] = [b, &far].map(|to| {
         let server = SocketAddr::new(to.ip, 7000);
-        Pulse::tcp(&a.pod, server).unwrap()
+        PingStream::tcp(&a.pod, server).unwrap()
     });
 
     // The first of two nodes: its pods live on, but between nodes there is no common way.
@@ -59,17 +59,17 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     // The second: now the mesh leads to all pods, and even a connection from before goes on.
     take_over(&mut cluster.members[1], &url);
     cluster.await_mesh().unwrap();
-    let sniffer = grounds.underlay.watch(&POD_NETWORKS).unwrap();
+    let sniffer = grounds.underlay.watch(&CLUSTER_CIDRS).unwrap();
     let on_second = add(&cluster.members[1], "new", no_ports());
     let nodes = [[a, &on_first], [&far, &on_second]];
     for (here, there) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
         for (from, to) in here.iter().flat_map(|from| there.map(|to| (from, to))) {
-            eventually(JOINED, "pods of both nodes talk", || check(from, to).ok()).unwrap();
+            eventually(JOIN_TIMEOUT, "pods of both nodes talk", || check(from, to).ok()).unwrap();
             // The first packet is answered by what the mesh can carry, and the next ones are in parts.
-            eventually(JOINED, "large packets arrive", || ping_large(from, to).ok()).unwrap();
+            eventually(JOIN_TIMEOUT, "large packets arrive", || ping_large(from, to).ok()).unwrap();
         }
     }
-    far_pulse.await_answer(JOINED).unwrap();
+    far_pulse.await_answer(JOIN_TIMEOUT).unwrap();
     assert_eq!(far_pulse.broken(), None);
     forget_flannels_routes(&cluster);
     check_both(a, &far);
@@ -95,13 +95,13 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     check_each_has_its_own(first, &living);
     for pod in [a, &on_first] {
         check_both(&again, pod);
-        eventually(JOINED, "flannel's way is back", || check(pod, &far).ok()).unwrap();
+        eventually(JOIN_TIMEOUT, "flannel's way is back", || check(pod, &far).ok()).unwrap();
     }
     drop(servers);
 }
 
 /// Two nodes as flannel with the backend host-gw would have left them.
-fn make_flannels(cluster: &Cluster<'_>) {
+fn make_flannels(cluster: &MeshCluster) {
     for member in &cluster.members {
         let network = &member.networks()[0];
         let conflist = json!({
@@ -119,7 +119,7 @@ fn make_flannels(cluster: &Cluster<'_>) {
                     "ipam": {
                         "type": "host-local",
                         "ranges": [[{ "subnet": network }]],
-                        "routes": [{ "dst": POD_NETWORKS[0] }],
+                        "routes": [{ "dst": CLUSTER_CIDRS[0] }],
                     },
                 },
                 { "type": "portmap", "capabilities": { "portMappings": true } },
@@ -133,7 +133,7 @@ fn make_flannels(cluster: &Cluster<'_>) {
     add_flannels_routes(cluster);
 }
 
-fn add_flannels_routes(cluster: &Cluster<'_>) {
+fn add_flannels_routes(cluster: &MeshCluster) {
     let [one, two] = [0, 1].map(|index| cluster.grounds.ports[index].v4);
     for (member, network, way) in [(0, "10.244.2.0/24", two), (1, "10.244.1.0/24", one)] {
         let line = format!("ip route replace {network} via {way}");
@@ -141,7 +141,7 @@ fn add_flannels_routes(cluster: &Cluster<'_>) {
     }
 }
 
-fn forget_flannels_routes(cluster: &Cluster<'_>) {
+fn forget_flannels_routes(cluster: &MeshCluster) {
     for (member, network) in [(0, "10.244.2.0/24"), (1, "10.244.1.0/24")] {
         let line = format!("ip route delete {network} table main");
         cluster.members[member].sh(&line).unwrap();
@@ -149,7 +149,7 @@ fn forget_flannels_routes(cluster: &Cluster<'_>) {
 }
 
 /// Starts headcni with what docs/migrate-from-flannel.md says, and waits until it is in place.
-fn take_over(member: &mut Member<'_>, url: &str) {
+fn take_over(member: &mut MeshNode, url: &str) {
     let document = include_str!("../../../../docs/migrate-from-flannel.md");
     let (_, rest) = document.split_once("```yaml\nconfig:\n").unwrap();
     let (values, _) = rest.split_once("```").unwrap();
@@ -159,10 +159,10 @@ fn take_over(member: &mut Member<'_>, url: &str) {
         config[key] = rest[key].clone();
     }
     let network = &member.networks()[0];
-    config["network"]["podCIDR"] = json!({ "nodeLocal": network, "base": POD_NETWORKS[0] });
+    config["network"]["podCIDR"] = json!({ "nodeLocal": network, "base": CLUSTER_CIDRS[0] });
     member.configure(&config.to_string()).unwrap();
     member.launch().unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     let names = member.sh(&format!("ls {CONFIGURATIONS}")).unwrap();
     let names: Vec<_> = names.lines().collect();
     assert_eq!(
@@ -172,7 +172,7 @@ fn take_over(member: &mut Member<'_>, url: &str) {
 }
 
 /// Runtimes that remember configurations use the old one, others the one that is there now.
-fn old_pods_give_their_addresses_back(member: &Member<'_>, one: &Made<'_>, another: &Made<'_>) {
+fn old_pods_give_their_addresses_back(member: &MeshNode, one: &Made<'_>, another: &Made<'_>) {
     for (pod, configurations) in [(one, REMEMBERED), (another, CONFIGURATIONS)] {
         assert!(leases(member).contains(&pod.ip));
         delete(member, pod, configurations);
@@ -190,14 +190,14 @@ fn old_pods_give_their_addresses_back(member: &Member<'_>, one: &Made<'_>, anoth
 
 /// Nobody has another's address, and the store knows just those who live.
 #[track_caller]
-fn check_each_has_its_own(member: &Member<'_>, living: &[&Made<'_>]) {
+fn check_each_has_its_own(member: &MeshNode, living: &[&Made<'_>]) {
     let addresses: BTreeSet<IpAddr> = living.iter().map(|pod| pod.ip).collect();
     assert_eq!(addresses.len(), living.len(), "{addresses:?}");
     assert_eq!(leases(member), addresses);
 }
 
 /// Uninstalls headcni everywhere. flannel would then make its routes again.
-fn go_back(cluster: &mut Cluster<'_>) {
+fn go_back(cluster: &mut MeshCluster) {
     for member in &mut cluster.members {
         member.stop_daemon().unwrap();
         let done = member.command(&["uninstall"]).unwrap();
@@ -211,7 +211,7 @@ fn go_back(cluster: &mut Cluster<'_>) {
 
 /// A pod, whoever made it.
 struct Made<'a> {
-    pod: Pod<'a>,
+    pod: Pod,
     ip: IpAddr,
     /// What the runtime tells plugins about it, at its end as well: portmap undoes only what it is told.
     capabilities: Value,
@@ -219,7 +219,7 @@ struct Made<'a> {
 
 /// By the real libcni, with whatever configuration the node has for the network.
 #[track_caller]
-fn add<'a>(member: &Member<'a>, name: &str, capabilities: Value) -> Made<'a> {
+fn add<'a>(member: &MeshNode, name: &str, capabilities: Value) -> Made<'a> {
     let pod = member.node.pod(name).unwrap();
     let tool = member
         .node
@@ -240,7 +240,7 @@ fn add<'a>(member: &Member<'a>, name: &str, capabilities: Value) -> Made<'a> {
     }
 }
 
-fn delete(member: &Member<'_>, made: &Made<'_>, configurations: &str) {
+fn delete(member: &MeshNode, made: &Made<'_>, configurations: &str) {
     let netns = made.pod.netns_path();
     let tool = member.node.cnitool(configurations, "del", NETWORK, netns);
     let tool = tool.path("/opt/cni/bin").capabilities(&made.capabilities);
@@ -269,7 +269,7 @@ fn check_both(one: &Made<'_>, another: &Made<'_>) {
     check(another, one).unwrap();
 }
 
-fn leases(member: &Member<'_>) -> BTreeSet<IpAddr> {
+fn leases(member: &MeshNode) -> BTreeSet<IpAddr> {
     let names = member.sh(&format!("ls {LEASES}")).unwrap();
     names.lines().filter_map(|name| name.parse().ok()).collect()
 }
@@ -283,7 +283,7 @@ fn ports_of(port: u16) -> Value {
 }
 
 /// The ports that portmap leads to pods.
-fn host_ports(member: &Member<'_>) -> Vec<u16> {
+fn host_ports(member: &MeshNode) -> Vec<u16> {
     let rules = member
         .sh("nft list ruleset; iptables-legacy-save 2>/dev/null || true")
         .unwrap();

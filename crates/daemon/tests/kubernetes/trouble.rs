@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::{ControlPlane, PORT};
-use lab::{Cluster, Grounds, JOINED, Member, Site, eventually};
+use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, Site, eventually};
 use serde_json::json;
 
 use crate::stage::{account, configure, says_what_it_has};
@@ -15,8 +15,8 @@ const A_WHILE: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
-    let grounds = Grounds::new(&[Site::Open]).unwrap();
-    let mut cluster = Cluster::new(&grounds).unwrap();
+    let grounds = Topology::new(&[Site::Open]).unwrap();
+    let mut cluster = MeshCluster::new(&grounds).unwrap();
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     let user = account(&plane);
     let url = cluster.headscale.url();
@@ -24,7 +24,7 @@ fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
     configure(member, &url, &user);
     post(&plane);
     member.launch().unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     says_what_it_has(&plane, "node-1");
     a_namespace_that_goes_is_a_sign(&plane, member);
     // Nobody but the daemon and this test changes the Node from here on.
@@ -61,7 +61,7 @@ fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
     starts_while_the_api_is_frozen(&plane, member);
 }
 
-fn post(plane: &ControlPlane<'_>) {
+fn post(plane: &ControlPlane) {
     let networks = ["10.244.1.0/24", "fd00:10:244:1::/64"];
     let node = json!({
         "apiVersion": "v1",
@@ -73,7 +73,7 @@ fn post(plane: &ControlPlane<'_>) {
 }
 
 /// Its pods may have gone, and nobody told: everything is looked at.
-fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane<'_>, member: &Member<'_>) {
+fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane, member: &MeshNode) {
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
     plane.admin().apply(&namespace).unwrap();
@@ -83,7 +83,7 @@ fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane<'_>, member: &Member<'_>
         metrics.lines().any(|it| it == line)
     };
     let _pod = member.pod("p").unwrap();
-    eventually(JOINED, "the pod is known", || counts(1).then_some(())).unwrap();
+    eventually(JOIN_TIMEOUT, "the pod is known", || counts(1).then_some(())).unwrap();
     // What a daemon looks at after its start is looked at.
     thread::sleep(A_WHILE);
     // Without its last line, the record tells of a pod that is being made. Nobody tells the daemon.
@@ -96,14 +96,14 @@ fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane<'_>, member: &Member<'_>
         member.told()
     );
     plane.admin().delete("/api/v1/namespaces/shop").unwrap();
-    eventually(JOINED, "everything is looked at", || {
+    eventually(JOIN_TIMEOUT, "everything is looked at", || {
         counts(0).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
 }
 
 /// How many requests have changed Nodes, or would have if there had been something to change.
-fn patches(plane: &ControlPlane<'_>) -> u64 {
+fn patches(plane: &ControlPlane) -> u64 {
     let metrics = plane.admin().ask("GET", "/metrics").unwrap().body;
     let of_nodes = metrics.lines().filter(|line| {
         line.starts_with("apiserver_request_total{")
@@ -117,8 +117,8 @@ fn patches(plane: &ControlPlane<'_>) -> u64 {
 
 /// The network is away for a moment, and watches go on where they ended. Nothing happens in a cluster that is so
 /// small, so no event says that the API is back.
-fn is_cut_off_and_back(member: &Member<'_>) {
-    let is = |holds| member.await_condition("KubernetesReachable", holds, JOINED);
+fn is_cut_off_and_back(member: &MeshNode) {
+    let is = |holds| member.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
     let cut = format!(
         "nft 'add table inet cut; \
               add chain inet cut out {{ type filter hook output priority 0; }}; \
@@ -132,12 +132,12 @@ fn is_cut_off_and_back(member: &Member<'_>) {
 }
 
 /// Its connections are accepted, and then nobody answers.
-fn starts_while_the_api_is_frozen(plane: &ControlPlane<'_>, member: &mut Member<'_>) {
+fn starts_while_the_api_is_frozen(plane: &ControlPlane, member: &mut MeshNode) {
     plane.freeze();
     member.stop_daemon().unwrap();
     member.launch().unwrap();
-    member.await_ready(JOINED).unwrap();
-    let is = |holds| member.await_condition("KubernetesReachable", holds, JOINED);
+    member.await_ready(JOIN_TIMEOUT).unwrap();
+    let is = |holds| member.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
     is(false).unwrap();
     plane.thaw();
     is(true).unwrap();

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::IMAGE;
-use lab::{Grounds, Netns, Node, Site, eventually_and_gently};
+use lab::{Topology, Netns, Node, Site, eventually_slowly};
 use serde_json::{Value, json};
 
 use crate::whole::{Whole, ask_from, ips, name, pod, web_on};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(6);
 #[test]
 #[expect(clippy::print_stdout, reason = "how long ADD took is to be recorded")]
 fn waves_of_pods_leave_nothing() {
-    let grounds = Grounds::new(&[Site::Open, Site::Open]).unwrap();
+    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
     let mut whole = Whole::new(&grounds);
     whole.install();
     whole.await_nodes();
@@ -47,7 +47,7 @@ fn waves_of_pods_leave_nothing() {
         assert_eq!(unique.len(), 2 * (2 * WAVE + 2), "two of its own for each");
         let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
         whole.plane.admin().delete(&path).unwrap();
-        eventually_and_gently(PATIENCE, &format!("{app} is gone"), || {
+        eventually_slowly(PATIENCE, &format!("{app} is gone"), || {
             whole.pods(&app).is_empty().then_some(())
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
@@ -55,7 +55,7 @@ fn waves_of_pods_leave_nothing() {
 
     for (node, before) in grounds.nodes.iter().zip(before) {
         let same = || (left(node) == before).then_some(());
-        eventually_and_gently(PATIENCE, "nothing is left of them", same)
+        eventually_slowly(PATIENCE, "nothing is left of them", same)
             .unwrap_or_else(|error| panic!("{error:#}: {before} before, and now {}", left(node)));
         println!("{}: {}", node.name(), latency(node));
     }
@@ -83,7 +83,7 @@ fn await_running(whole: &Whole<'_>, app: &str) -> Vec<Value> {
         let is_running = |pod: &Value| pod["status"]["phase"] == "Running";
         (pods.len() == 2 * WAVE && pods.iter().all(is_running)).then_some(pods)
     };
-    eventually_and_gently(PATIENCE, &format!("{app} runs"), running).unwrap_or_else(|error| {
+    eventually_slowly(PATIENCE, &format!("{app} runs"), running).unwrap_or_else(|error| {
         let pods = whole.pods(app);
         let waiting = pods
             .iter()

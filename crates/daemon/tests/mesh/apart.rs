@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::{
-    Cluster, EchoServer, Family, JOINED, Join, Member, Netns, POD_NETWORKS, Signal, Site, TAG,
+    MeshCluster, EchoServer, Family, JOIN_TIMEOUT, Join, MeshNode, Netns, CLUSTER_CIDRS, Signal, Site, TAG,
     Tailscaled, eventually, open_policy,
 };
 use serde_json::Value;
@@ -23,7 +23,7 @@ const HOSTS_TAG: &str = "tag:laptop";
 fn ours_and_the_hosts_own_leave_each_other_alone() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
     let grounds = &scene.grounds;
-    let mut cluster = Cluster::new(grounds).unwrap();
+    let mut cluster = MeshCluster::new(grounds).unwrap();
     let mut theirs = hosts_own(&cluster);
     let before = traces(&cluster.members[0]);
     assert!(
@@ -85,7 +85,7 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     pings.reset();
     cluster.members[0].kill_daemon().unwrap();
     cluster.members[0].launch().unwrap();
-    cluster.members[0].await_ready(JOINED).unwrap();
+    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
     assert_eq!(cluster.members[0].tailscaled_pid().unwrap(), pid);
     pings.check_none_lost("daemon killed and started");
 
@@ -93,19 +93,19 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     theirs.kill().unwrap();
     cluster.members[0].stop_daemon().unwrap();
     cluster.members[0].launch().unwrap();
-    cluster.members[0].await_ready(JOINED).unwrap();
+    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
     assert_eq!(cluster.members[0].tailscaled_pid().unwrap(), pid);
     assert!(is_apart(&cluster.members[0]));
     pings.check_none_lost("the host's tailscaled killed, daemon ended and started");
     theirs.resume().unwrap();
-    eventually(JOINED, "the host's own is back", || {
+    eventually(JOIN_TIMEOUT, "the host's own is back", || {
         (theirs.status().ok()?["BackendState"] == "Running").then_some(())
     })
     .unwrap();
 
     // Ours is killed, and comes back to the same network.
     cluster.members[0].sh(&format!("kill -9 {pid}")).unwrap();
-    eventually(JOINED, "another tailscaled of ours", || {
+    eventually(JOIN_TIMEOUT, "another tailscaled of ours", || {
         let now = cluster.members[0].tailscaled_pid().ok()?;
         (now != pid).then_some(())
     })
@@ -117,7 +117,7 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
     reaches(&cluster.members[0], &address);
     assert_eq!(traces(&cluster.members[0]), before);
     // The server takes the routes of a node that was away from everybody for a while.
-    eventually(JOINED, "the host's own knows the same ways", || {
+    eventually(JOIN_TIMEOUT, "the host's own knows the same ways", || {
         (table_of_theirs(&cluster.members[0]) == known).then_some(())
     })
     .unwrap();
@@ -135,7 +135,7 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
 #[test]
 fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     cluster.headscale.set_policy(&policy()).unwrap();
     let config = cluster.members[0].config(&cluster.headscale.url());
     let told = |how: &str| format!("{config}  namespace: {how}\n");
@@ -170,7 +170,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
         .unwrap();
     }
     node.launch().unwrap();
-    node.await_ready(JOINED).unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
     talk::await_all_to_all(&pods);
 
     it_stays_while_the_nodes_networks_are_unknown(&mut cluster.members[0], &told("own"));
@@ -188,7 +188,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
 
     node.configure(&told("host")).unwrap();
     node.signal(Signal::HUP);
-    eventually(JOINED, "ours is in the host's network", || {
+    eventually(JOIN_TIMEOUT, "ours is in the host's network", || {
         (!is_apart(node) && left_overs(node).is_empty()).then_some(())
     })
     .unwrap();
@@ -197,7 +197,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
     node.configure(&told("auto")).unwrap();
     node.signal(Signal::HUP);
     let theirs = hosts_own(&cluster);
-    eventually(JOINED, "ours has moved", || is_apart(node).then_some(())).unwrap();
+    eventually(JOIN_TIMEOUT, "ours has moved", || is_apart(node).then_some(())).unwrap();
     talk::await_all_to_all(&pods);
     let address = address_of(&theirs, "node-2");
     reaches(node, &address);
@@ -207,7 +207,7 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
 }
 
 /// A daemon that does not know its node's networks yet makes nothing of what an earlier one made for them.
-fn it_stays_while_the_nodes_networks_are_unknown(node: &mut Member, config: &str) {
+fn it_stays_while_the_nodes_networks_are_unknown(node: &mut MeshNode, config: &str) {
     let look = "nft list table inet headcni-mesh
         ip netns exec headcni-mesh sh -c '
             nft list table inet headcni-mesh | sed \"s/counter.*drop/drop/\"
@@ -221,16 +221,16 @@ fn it_stays_while_the_nodes_networks_are_unknown(node: &mut Member, config: &str
     node.configure(&unknown).unwrap();
     node.launch().unwrap();
     // By then it has looked at all of it.
-    node.await_condition("MeshJoined", true, JOINED).unwrap();
-    node.await_condition("PodCIDRKnown", false, JOINED).unwrap();
+    node.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
+    node.await_condition("PodCIDRKnown", false, JOIN_TIMEOUT).unwrap();
     assert_eq!(node.sh(look).unwrap(), whole);
     node.configure(config).unwrap();
     node.signal(Signal::HUP);
-    node.await_ready(JOINED).unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
 /// Nothing but their comments is left of both tables. The kernel tells of the host's, and of rules.
-fn flushed_tables_come_back(node: &Member) {
+fn flushed_tables_come_back(node: &MeshNode) {
     let flush = "nft flush table inet headcni-mesh";
     let list = "nft list table inet headcni-mesh";
     let inside = |line: &str| format!("ip netns exec headcni-mesh {line}");
@@ -251,7 +251,7 @@ fn flushed_tables_come_back(node: &Member) {
 
 /// A policy by which the host's own reaches nodes and pods, so that it has routes to them.
 fn policy() -> Value {
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
     policy["tagOwners"][HOSTS_TAG] = serde_json::json!([]);
     let sources = policy["acls"][0]["src"].as_array_mut().unwrap();
     sources.push(HOSTS_TAG.into());
@@ -260,7 +260,7 @@ fn policy() -> Value {
 
 /// A tailscaled on the first node that has nothing to do with us, but takes everybody's routes. It offers
 /// a network that all pods' are in. Nobody approves it, and so it keeps no node from serving.
-fn hosts_own<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
+fn hosts_own<'a>(cluster: &MeshCluster) -> Tailscaled {
     let headscale = &cluster.headscale;
     headscale.set_policy(&policy()).unwrap();
     let theirs = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
@@ -276,14 +276,14 @@ fn hosts_own<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
 }
 
 /// Whether our tailscaled runs in another network than the node's.
-fn is_apart(member: &Member) -> bool {
+fn is_apart(member: &MeshNode) -> bool {
     let of = |pid: u32| std::fs::read_link(PathBuf::from(format!("/proc/{pid}/ns/net"))).ok();
     let ours = member.tailscaled_pid().ok().and_then(of);
     ours.is_some() && ours != of(member.node.holder_pid())
 }
 
 /// Rules and chains of the host's own tailscaled.
-fn traces(member: &Member) -> String {
+fn traces(member: &MeshNode) -> String {
     member
         .sh(
             "for family in -4 -6; do ip $family rule | grep '^52[1-7]0:'; done
@@ -295,14 +295,14 @@ fn traces(member: &Member) -> String {
 }
 
 /// Its routes.
-fn table_of_theirs(member: &Member) -> String {
+fn table_of_theirs(member: &MeshNode) -> String {
     member
         .sh("ip route show table 52 | sort; ip -6 route show table 52 | sort")
         .unwrap()
 }
 
 /// What there is of the network of its own.
-fn left_overs(member: &Member) -> String {
+fn left_overs(member: &MeshNode) -> String {
     member
         .sh("ls /run/netns | grep headcni || true
              ip -o link show dev hcmesh0 2>/dev/null || true
@@ -313,7 +313,7 @@ fn left_overs(member: &Member) -> String {
 
 /// The address of another member, as the host's own knows it.
 fn address_of(theirs: &Tailscaled, name: &str) -> String {
-    eventually(JOINED, "the host's own knows the other node", || {
+    eventually(JOIN_TIMEOUT, "the host's own knows the other node", || {
         let status = theirs.status().ok()?;
         let mut peers = status["Peer"].as_object()?.values();
         let peer = peers.find(|peer| peer["HostName"] == name)?;
@@ -323,8 +323,8 @@ fn address_of(theirs: &Tailscaled, name: &str) -> String {
 }
 
 /// The host's own leads to another member.
-fn reaches(member: &Member, address: &str) {
-    eventually(JOINED, "the host's own reaches the other node", || {
+fn reaches(member: &MeshNode, address: &str) {
+    eventually(JOIN_TIMEOUT, "the host's own reaches the other node", || {
         let way = member.sh(&format!("ip route get {address}")).ok()?;
         let line = format!("ping -c 1 -W 2 {address}");
         (way.contains("tailscale0") && member.sh(&line).is_ok()).then_some(())
@@ -333,8 +333,8 @@ fn reaches(member: &Member, address: &str) {
 }
 
 /// Waits until a node sends to ours at the host's own address, and by no relay.
-fn await_direct(from: &Member) {
-    eventually(JOINED, "a direct way", || {
+fn await_direct(from: &MeshNode) {
+    eventually(JOIN_TIMEOUT, "a direct way", || {
         let status = from.tailscaled_status().ok()?;
         let mut peers = status["Peer"].as_object()?.values();
         let ours = peers.find(|peer| peer["HostName"] == "node-1")?;

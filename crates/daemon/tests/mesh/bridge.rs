@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lab::{Cluster, JOINED, Member, Pod, Signal, Site, eventually};
+use lab::{MeshCluster, JOIN_TIMEOUT, MeshNode, Pod, Signal, Site, eventually};
 use serde_json::json;
 
 use crate::scene::Scene;
@@ -11,7 +11,7 @@ use crate::talk;
 #[test]
 fn pods_on_a_bridge_reach_pods_of_other_nodes() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let url = cluster.headscale.url();
     // One of them is native: what a node does is no other's business.
     let member = &cluster.members[0];
@@ -32,12 +32,12 @@ fn pods_on_a_bridge_reach_pods_of_other_nodes() {
 }
 
 /// Makes a node one whose pods are made by headcni's delegate, by a configuration of its administrator's.
-fn delegate(member: &Member<'_>, url: &str) {
+fn delegate(member: &MeshNode, url: &str) {
     let config = member.config(url);
     let cni = "{mode: bridge, exclusive: false, bridge: {name: cni0}}";
     member.configure(&format!("{config}cni: {cni}\n")).unwrap();
     member.signal(Signal::HUP);
-    eventually(JOINED, "its bridge is known", || {
+    eventually(JOIN_TIMEOUT, "its bridge is known", || {
         let inside = member.sh("nft list set inet headcni inside").ok()?;
         inside.contains("cni0").then_some(())
     })
@@ -51,7 +51,7 @@ fn delegate(member: &Member<'_>, url: &str) {
     member.node.write(path, list.to_string()).unwrap();
 }
 
-fn check_both_ways(one: (&Pod<'_>, &[IpAddr]), other: (&Pod<'_>, &[IpAddr])) {
+fn check_both_ways(one: (&Pod, &[IpAddr]), other: (&Pod, &[IpAddr])) {
     for (from, (to, ips)) in [(one, other), (other, one)] {
         for ip in ips {
             talk::check_pair(from, to, *ip);
@@ -60,7 +60,7 @@ fn check_both_ways(one: (&Pod<'_>, &[IpAddr]), other: (&Pod<'_>, &[IpAddr])) {
 }
 
 /// By the real cnitool, as by the document that is there.
-fn attach<'a>(member: &Member<'a>, network: &str) -> (Pod<'a>, Vec<IpAddr>) {
+fn attach<'a>(member: &MeshNode, network: &str) -> (Pod, Vec<IpAddr>) {
     let pod = member.node.pod(network).unwrap();
     let tool = member
         .node

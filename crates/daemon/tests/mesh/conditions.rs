@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::{SignedDuration, Timestamp};
 use lab::{
-    Attached, Cluster, Fake, JOINED, Netns, POD_NETWORKS, Signal, Site, TAG, UPLINK, eventually,
+    AttachedPod, MeshCluster, Fake, JOIN_TIMEOUT, Netns, CLUSTER_CIDRS, Signal, Site, TAG, UPLINK, eventually,
     http_answer, open_policy,
 };
 use serde_json::{Value, json};
@@ -17,14 +17,14 @@ use crate::told;
 #[test]
 fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
     talk::check_all_to_all(&pods);
 
     // Nodes reach pods, and pods reach nobody.
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
     policy["acls"][0]["src"] = json!([TAG]);
     cluster.headscale.set_policy(&policy).unwrap();
     let member = &cluster.members[0];
@@ -34,7 +34,7 @@ fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
     policy["acls"].as_array_mut().unwrap().push(rule);
     cluster.headscale.set_policy(&policy).unwrap();
     told::await_holding(&cluster.members[0], "PolicyAllowsPods");
-    eventually(JOINED, "pods talk again", || {
+    eventually(JOIN_TIMEOUT, "pods talk again", || {
         talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).ok()
     })
     .unwrap();
@@ -51,19 +51,19 @@ fn a_policy_that_drops_pods_packets_is_found_with_the_rule_that_lacks() {
 }
 
 /// Who forgets a node is told, and who means some ports only is not held up.
-fn a_policy_for_some_nodes_or_ports_is_told(cluster: &Cluster<'_>, right: &Value) {
+fn a_policy_for_some_nodes_or_ports_is_told(cluster: &MeshCluster, right: &Value) {
     let member = &cluster.members[0];
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
-    policy["acls"][0]["src"] = json!([TAG, "10.244.1.0/24", POD_NETWORKS[1].to_string()]);
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
+    policy["acls"][0]["src"] = json!([TAG, "10.244.1.0/24", CLUSTER_CIDRS[1].to_string()]);
     cluster.headscale.set_policy(&policy).unwrap();
     let words = ["from 10.244.2.0/24 to 10.244.1.0/24:", "add to its acls"];
     told::await_failing(member, "PolicyAllowsPods", &words);
 
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
-    policy["acls"][0]["dst"] = POD_NETWORKS.map(|net| format!("{net}:80")).into();
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
+    policy["acls"][0]["dst"] = CLUSTER_CIDRS.map(|net| format!("{net}:80")).into();
     cluster.headscale.set_policy(&policy).unwrap();
     let says = |words: &str| {
-        eventually(JOINED, words, || {
+        eventually(JOIN_TIMEOUT, words, || {
             let (holds, said) = member.condition("PolicyAllowsPods").ok()?;
             (holds && said.contains(words)).then_some(())
         })
@@ -72,7 +72,7 @@ fn a_policy_for_some_nodes_or_ports_is_told(cluster: &Cluster<'_>, right: &Value
     says("those of 10.244.2.0/24");
     says(":80");
     cluster.headscale.set_policy(right).unwrap();
-    eventually(JOINED, "all is let through again", || {
+    eventually(JOIN_TIMEOUT, "all is let through again", || {
         let (holds, said) = member.condition("PolicyAllowsPods").ok()?;
         (holds && said == "the policy lets pods reach pods").then_some(())
     })
@@ -80,14 +80,14 @@ fn a_policy_for_some_nodes_or_ports_is_told(cluster: &Cluster<'_>, right: &Value
 }
 
 /// On a tailscaled of ours nobody has a reason to raise them.
-fn shields_are_lowered_again(cluster: &Cluster<'_>, pods: &[Attached<'_>]) {
+fn shields_are_lowered_again(cluster: &MeshCluster, pods: &[AttachedPod]) {
     let member = &cluster.members[0];
     let tailscale = |what: &str| {
         let line = format!("{} {what}", member.tailscale_line());
         member.sh(&line).unwrap()
     };
     tailscale("set --shields-up=true");
-    eventually(JOINED, "the shields are down again", || {
+    eventually(JOIN_TIMEOUT, "the shields are down again", || {
         let prefs: Value = serde_json::from_str(&tailscale("debug prefs")).ok()?;
         (prefs["ShieldsUp"] == false).then_some(())
     })
@@ -102,7 +102,7 @@ fn rule_in(said: &str) -> Value {
 }
 
 /// Only members may have them; a node whose own address is its address in the mesh is one.
-fn addresses_of_the_mesh_are_missed(cluster: &Cluster<'_>) {
+fn addresses_of_the_mesh_are_missed(cluster: &MeshCluster) {
     let member = &cluster.members[0];
     let listed = cluster.headscale.node_named("node-1").unwrap();
     let own = listed["ip_addresses"][0].as_str().unwrap();
@@ -123,7 +123,7 @@ fn addresses_of_the_mesh_are_missed(cluster: &Cluster<'_>) {
 }
 
 /// A file that would do harm does not come into force.
-fn services_with_addresses_of_the_mesh_are_refused(cluster: &Cluster<'_>) {
+fn services_with_addresses_of_the_mesh_are_refused(cluster: &MeshCluster) {
     let member = &cluster.members[0];
     let right = member.config(&cluster.headscale.url());
     let wrong = right.replace("network:\n", "network:\n  serviceCIDR: 100.96.0.0/16\n");
@@ -136,30 +136,30 @@ fn services_with_addresses_of_the_mesh_are_refused(cluster: &Cluster<'_>) {
         "take a private one",
     ];
     told::await_failing(member, "ConfigurationLoaded", &words);
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     member.configure(&right).unwrap();
     member.signal(Signal::HUP);
     told::await_holding(member, "ConfigurationLoaded");
 }
 
 /// Somebody takes the approval away, and no policy gives it back.
-fn networks_are_approved_again(cluster: &mut Cluster<'_>, mut policy: Value) {
+fn networks_are_approved_again(cluster: &mut MeshCluster, mut policy: Value) {
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();
     cluster.headscale.approve("node-1", &[]).unwrap();
-    eventually(JOINED, "both networks are approved again", || {
+    eventually(JOIN_TIMEOUT, "both networks are approved again", || {
         let node = cluster.headscale.node_named("node-1").ok()?;
         (node["approved_routes"].as_array()?.len() == 2).then_some(())
     })
     .unwrap();
     let member = &cluster.members[0];
     member
-        .await_condition("NetworksServed", true, JOINED)
+        .await_condition("NetworksServed", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
 /// The daemon starts, and whoever knew this node's networks says nothing any more.
-fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut Cluster<'_>, pods: &[Attached<'_>]) {
+fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut MeshCluster, pods: &[AttachedPod]) {
     talk::await_all_to_all(pods);
     let url = cluster.headscale.url();
     let member = &mut cluster.members[0];
@@ -171,10 +171,10 @@ fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut Cluster<'_>, pods
     member.configure(&silent).unwrap();
     member.launch().unwrap();
     member
-        .await_condition("PodCIDRKnown", false, JOINED)
+        .await_condition("PodCIDRKnown", false, JOIN_TIMEOUT)
         .unwrap();
     // Then a whole pass was made.
-    member.await_condition("MeshJoined", true, JOINED).unwrap();
+    member.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
     let node = cluster.headscale.node_named("node-1").unwrap();
     for kind in ["available_routes", "approved_routes", "subnet_routes"] {
         let count = node[kind].as_array().map_or(0, Vec::len);
@@ -183,10 +183,10 @@ fn networks_that_are_not_known_are_not_withdrawn(cluster: &mut Cluster<'_>, pods
     talk::check_all_to_all(pods);
     member.configure(&right).unwrap();
     member.signal(Signal::HUP);
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
-fn a_dead_server_is_told_of(cluster: &mut Cluster<'_>) {
+fn a_dead_server_is_told_of(cluster: &mut MeshCluster) {
     cluster.headscale.kill().unwrap();
     let url = cluster.headscale.url();
     let words = [url.as_str(), "nobody listens"];
@@ -205,7 +205,7 @@ struct Says {
 
 /// One that is too old, and others whose clock is wrong. A node that is told to join them stays a member
 /// where it is: the first is not joined by anybody, and the others give it no key.
-fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
+fn servers_that_no_real_one_can_be_are_told_of(cluster: &MeshCluster) {
     let says = Arc::new(Mutex::new(Says {
         version: "v0.25.1",
         ahead: SignedDuration::ZERO,
@@ -266,22 +266,22 @@ fn servers_that_no_real_one_can_be_are_told_of(cluster: &Cluster<'_>) {
     let right = member.config(&cluster.headscale.url());
     member.configure(&right).unwrap();
     member.signal(Signal::HUP);
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
 #[test]
 fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
     let scene = Scene::new(&[Site::Open, Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let url = cluster.headscale.url();
     for member in &mut cluster.members[..2] {
         member.launch().unwrap();
     }
     for member in &cluster.members[..2] {
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let pods = [0, 1].map(|index: usize| cluster.members[index].pod("p").unwrap());
-    eventually(JOINED, "pods talk", || {
+    eventually(JOIN_TIMEOUT, "pods talk", || {
         talk::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).ok()
     })
     .unwrap();
@@ -314,7 +314,7 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
         }
     }
     // The first does not know of it, and is not to.
-    cluster.members[0].await_ready(JOINED).unwrap();
+    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
     for pings in &pings {
         pings.check_none_lost("another node claims the first one's network");
     }
@@ -323,7 +323,7 @@ fn a_second_node_with_the_same_networks_is_refused_and_the_first_goes_on() {
     let third = &cluster.members[2];
     third.configure(&right).unwrap();
     third.signal(Signal::HUP);
-    third.await_ready(JOINED).unwrap();
+    third.await_ready(JOIN_TIMEOUT).unwrap();
     cluster.await_mesh().unwrap();
     let newcomer = cluster.members[2].pod("p").unwrap();
     let all: Vec<_> = pods.into_iter().chain([newcomer]).collect();

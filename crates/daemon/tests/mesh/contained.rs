@@ -1,12 +1,12 @@
 //! A tailscaled that somebody else starts where ours would be, as a chart does in a container of its own.
 
-use lab::{Cluster, JOINED, Member, Netns, Running, Site, tools};
+use lab::{MeshCluster, JOIN_TIMEOUT, MeshNode, Netns, Running, Site, tools};
 
 use crate::scene::Scene;
 use crate::{talk, told};
 
 /// Just as the chart says it.
-fn start(member: &Member<'_>) -> Running {
+fn start(member: &MeshNode) -> Running {
     let program = tools::TAILSCALE.program("tailscaled");
     let mut command = member.node.command("sh");
     command
@@ -24,7 +24,7 @@ fn start(member: &Member<'_>) -> Running {
 #[test]
 fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let url = cluster.headscale.url();
     let member = &mut cluster.members[0];
     let config = member.config(&url) + "  mode: container\n";
@@ -36,7 +36,7 @@ fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
     let tailscaled = start(member);
     cluster.members[1].launch().unwrap();
     for member in &cluster.members {
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     }
     cluster.await_mesh().unwrap();
     let members = cluster.members.iter();
@@ -48,11 +48,11 @@ fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
     let pid = member.tailscaled_pid().unwrap();
     member.kill_daemon().unwrap();
     member.launch().unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     assert_eq!(member.tailscaled_pid().unwrap(), pid);
     tailscaled.kill();
-    member.await_condition("MeshJoined", false, JOINED).unwrap();
+    member.await_condition("MeshJoined", false, JOIN_TIMEOUT).unwrap();
     let _tailscaled = start(member);
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     talk::await_all_to_all(&pods);
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Attached, Cluster, JOINED, Member, Netns, Site, eventually};
+use lab::{AttachedPod, MeshCluster, JOIN_TIMEOUT, MeshNode, Netns, Site, eventually};
 
 use crate::hosts;
 use crate::scene::Scene;
@@ -22,7 +22,7 @@ const A_IN: [u8; 4] = [0, 1, 0, 1];
 #[test]
 fn pods_resolve_names_of_the_mesh() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let before = resolver_of_host(&cluster.members[0]);
     cluster.start().unwrap();
     let pod = cluster.members[0].pod("p").unwrap();
@@ -34,17 +34,17 @@ fn pods_resolve_names_of_the_mesh() {
 }
 
 /// What the node's own programs ask.
-pub(crate) fn resolver_of_host(member: &Member<'_>) -> String {
+pub(crate) fn resolver_of_host(member: &MeshNode) -> String {
     member.sh("cat /etc/resolv.conf").unwrap()
 }
 
 /// A pod of the first node gets the second one's address for its name, over each family, and none for a
 /// name that nobody has.
-pub(crate) fn check(cluster: &Cluster<'_>, pod: &Attached<'_>) {
+pub(crate) fn check(cluster: &MeshCluster, pod: &AttachedPod) {
     let node = cluster.headscale.node_named("node-2").unwrap();
     let expected = node["ip_addresses"][0].as_str().unwrap();
     for resolver in RESOLVERS {
-        let found = eventually(JOINED, &format!("an answer of {resolver}"), || {
+        let found = eventually(JOIN_TIMEOUT, &format!("an answer of {resolver}"), || {
             ask(&pod.pod, resolver, "node-2.tail.test").ok()
         });
         let found = found.unwrap_or_else(|error| {

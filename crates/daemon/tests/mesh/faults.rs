@@ -13,7 +13,7 @@ mod server;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use lab::{Attached, Cluster, EchoServer, Family, Member, Netns, Pulse, Signal, Site, eventually};
+use lab::{AttachedPod, MeshCluster, EchoServer, Family, MeshNode, Netns, PingStream, Signal, Site, eventually};
 
 use crate::scene::Scene;
 use crate::talk::{Pings, await_direct};
@@ -37,18 +37,18 @@ const STEADY: Duration = Duration::from_secs(1);
 const STEADY_AT_LAST: Duration = Duration::from_secs(20);
 
 /// Two nodes, a pod on each, and a talk between them that goes on during all that is done.
-fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
+fn with_two_nodes(act: impl FnOnce(&mut MeshCluster, &Talk<'_>)) {
     with_two_nodes_on(|_| {}, act);
 }
 
 /// The same for what takes its time and does little meanwhile: it holds no other test up.
-fn with_two_nodes_aside(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
+fn with_two_nodes_aside(act: impl FnOnce(&mut MeshCluster, &Talk<'_>)) {
     with_two_nodes_on(Scene::stand_aside, act);
 }
 
-fn with_two_nodes_on(begun: impl FnOnce(&Scene), act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
+fn with_two_nodes_on(begun: impl FnOnce(&Scene), act: impl FnOnce(&mut MeshCluster, &Talk<'_>)) {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let talk = Talk::begin(&cluster);
     await_direct(&cluster.members);
@@ -60,15 +60,15 @@ fn with_two_nodes_on(begun: impl FnOnce(&Scene), act: impl FnOnce(&mut Cluster<'
 /// A talk between a pod of the first node and one of the second, by pings of both families and by a
 /// connection.
 struct Talk<'a> {
-    caller: Attached<'a>,
-    other: Attached<'a>,
+    caller: AttachedPod,
+    other: AttachedPod,
     pings: Pings,
-    connection: Pulse,
+    connection: PingStream,
     _server: EchoServer,
 }
 
 impl<'a> Talk<'a> {
-    fn begin(cluster: &Cluster<'a>) -> Self {
+    fn begin(cluster: &MeshCluster) -> Self {
         let [caller, other] = [0, 1].map(|nth| cluster.members[nth].pod("talks").unwrap());
         let server = EchoServer::start(&other.pod, Family::V4, 0).unwrap();
         let address = SocketAddr::new(other.ips[0], server.port().unwrap());
@@ -77,7 +77,7 @@ impl<'a> Talk<'a> {
         reaches(&caller, other.ips[1]);
         let talk = Self {
             pings: Pings::start(&caller, &other),
-            connection: Pulse::tcp(&caller.pod, address).unwrap(),
+            connection: PingStream::tcp(&caller.pod, address).unwrap(),
             caller,
             other,
             _server: server,
@@ -104,12 +104,12 @@ impl<'a> Talk<'a> {
     /// The longest silence, and all of them together.
     #[track_caller]
     fn measure(&self, what: &str, window: Duration, act: impl FnOnce()) -> (Duration, Duration) {
-        self.pulses().for_each(Pulse::reset);
+        self.pulses().for_each(PingStream::reset);
         let start = Instant::now();
         act();
         self.await_steady(window);
-        let longest = self.pings.pulses().map(Pulse::longest_gap).max().unwrap();
-        let silences = self.pings.pulses().map(Pulse::silences);
+        let longest = self.pings.pulses().map(PingStream::longest_gap).max().unwrap();
+        let silences = self.pings.pulses().map(PingStream::silences);
         let silences = silences.max_by_key(|all| all.iter().sum::<Duration>());
         // What is too short to be one of them is all that there was.
         let silences = silences
@@ -155,21 +155,21 @@ impl<'a> Talk<'a> {
         });
     }
 
-    fn pulses(&self) -> impl Iterator<Item = &Pulse> {
+    fn pulses(&self) -> impl Iterator<Item = &PingStream> {
         self.pings.pulses().chain([&self.connection])
     }
 }
 
 /// What has been heard of a pulse since somebody listens.
 struct Heard<'p> {
-    pulse: &'p Pulse,
+    pulse: &'p PingStream,
     answers: u64,
     /// The first and the last answer since the last pause.
     run: Option<(Instant, Instant)>,
 }
 
 impl<'p> Heard<'p> {
-    fn new(pulse: &'p Pulse) -> Self {
+    fn new(pulse: &'p PingStream) -> Self {
         let answers = pulse.answers();
         Self {
             pulse,
@@ -196,20 +196,20 @@ impl<'p> Heard<'p> {
 }
 
 /// A node's metric, or nought as long as nothing is said about it.
-fn reading(member: &Member<'_>, name: &str, labels: &[(&str, &str)]) -> f64 {
+fn reading(member: &MeshNode, name: &str, labels: &[(&str, &str)]) -> f64 {
     let readings = member.readings().unwrap();
     readings.sum(name, labels).unwrap_or_default()
 }
 
 /// Our rules, as `ip` words them.
-fn our_rules(member: &Member<'_>) -> String {
+fn our_rules(member: &MeshNode) -> String {
     member
         .sh("for family in -4 -6; do ip $family rule | grep -E '^5(190|195|200):'; done")
         .unwrap_or_default()
 }
 
 /// Waits until a node says that it reaches the other by this path. It looks at once if it is told to.
-fn await_path(member: &Member<'_>, path: &str) {
+fn await_path(member: &MeshNode, path: &str) {
     member.signal(Signal::HUP);
     eventually(REPAIRED, &format!("the other node by path {path}"), || {
         let count = reading(member, "headcni_mesh_peers", &[("path", path)]);
@@ -219,7 +219,7 @@ fn await_path(member: &Member<'_>, path: &str) {
 }
 
 /// Waits until a pod reaches an address.
-fn reaches(from: &Attached<'_>, to: IpAddr) {
+fn reaches(from: &AttachedPod, to: IpAddr) {
     eventually(REPAIRED, &format!("{:?} reaches {to}", from.ips), || {
         from.pod.ping(&to.to_string()).ok()
     })

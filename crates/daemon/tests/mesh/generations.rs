@@ -1,7 +1,7 @@
 //! Servers of other generations than the newest, with which all other tests are made.
 
 use lab::tools::{GoModule, HEADSCALES};
-use lab::{Attached, Cluster, JOINED, POD_NETWORKS, Site, TAG, eventually, open_policy};
+use lab::{AttachedPod, MeshCluster, JOIN_TIMEOUT, CLUSTER_CIDRS, Site, TAG, eventually, open_policy};
 use rstest::rstest;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn an_older_server_is_joined_serves_pods_and_is_left(
     #[case] keys: Keys,
 ) {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::with_server(&scene.grounds, &version).unwrap();
+    let mut cluster = MeshCluster::with_server(&scene.grounds, &version).unwrap();
     if keys == Keys::ForUsers {
         let first = &mut cluster.members[0];
         first.launch().unwrap();
@@ -52,10 +52,10 @@ fn an_older_server_is_joined_serves_pods_and_is_left(
     assert!(nodes.is_empty(), "{nodes:?}");
 }
 
-fn what_is_taken_away_at_the_oldest_comes_back(cluster: &Cluster<'_>, pods: &[Attached<'_>]) {
+fn what_is_taken_away_at_the_oldest_comes_back(cluster: &MeshCluster, pods: &[AttachedPod]) {
     let (headscale, member) = (&cluster.headscale, &cluster.members[0]);
     // Without auto-approvers nobody but the daemon approves.
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     headscale.set_policy(&policy).unwrap();
     let approved = || {
@@ -65,16 +65,16 @@ fn what_is_taken_away_at_the_oldest_comes_back(cluster: &Cluster<'_>, pods: &[At
     };
     headscale.approve("node-1", &[]).unwrap();
     assert_eq!(approved(), Some(0));
-    eventually(JOINED, "both networks are approved again", || {
+    eventually(JOIN_TIMEOUT, "both networks are approved again", || {
         (approved() == Some(2)).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
 
     headscale.delete("node-1").unwrap();
-    eventually(JOINED, "the node is listed and approved again", || {
+    eventually(JOIN_TIMEOUT, "the node is listed and approved again", || {
         (approved() == Some(2)).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
     talk::await_all_to_all(pods);
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
 }

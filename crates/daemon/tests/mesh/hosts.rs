@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lab::{
-    Attached, Cluster, JOINED, Join, Member, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
+    AttachedPod, MeshCluster, JOIN_TIMEOUT, Join, MeshNode, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
 };
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const OURS: [&str; 4] = [
 fn a_host_keeps_what_it_had_beside_what_we_add() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
     let grounds = &scene.grounds;
-    let mut cluster = Cluster::new(grounds).unwrap();
+    let mut cluster = MeshCluster::new(grounds).unwrap();
     let hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
     let config = in_host_mode(&cluster.members[0], &cluster.headscale.url());
     cluster.members[0].configure(&config).unwrap();
@@ -52,7 +52,7 @@ fn a_host_keeps_what_it_had_beside_what_we_add() {
 fn a_node_is_a_member_in_one_way_at_a_time() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
     let grounds = &scene.grounds;
-    let mut cluster = Cluster::new(grounds).unwrap();
+    let mut cluster = MeshCluster::new(grounds).unwrap();
     let hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
     let by_host = in_host_mode(&cluster.members[0], &cluster.headscale.url());
     cluster.members[0].configure(&by_host).unwrap();
@@ -70,26 +70,26 @@ fn a_node_is_a_member_in_one_way_at_a_time() {
     let has_pod_networks = || texts(&prefs(&hosts)["AdvertiseRoutes"]).len() > 1;
 
     change_to("daemon");
-    lab::eventually(JOINED, "the host's has what it had", || {
+    lab::eventually(JOIN_TIMEOUT, "the host's has what it had", || {
         (prefs(&hosts) == before).then_some(())
     })
     .unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     member.tailscaled_pid().unwrap();
     talk::await_all_to_all(&pods);
     assert!(!has_pod_networks());
 
     change_to("host");
-    lab::eventually(JOINED, "the host's has our networks again", || {
+    lab::eventually(JOIN_TIMEOUT, "the host's has our networks again", || {
         has_pod_networks().then_some(())
     })
     .unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     assert!(member.tailscaled_pid().is_err(), "ours runs on");
     talk::await_all_to_all(&pods);
 
     change_to("off");
-    lab::eventually(JOINED, "the host's has what it had again", || {
+    lab::eventually(JOIN_TIMEOUT, "the host's has what it had again", || {
         (prefs(&hosts) == before).then_some(())
     })
     .unwrap();
@@ -98,9 +98,9 @@ fn a_node_is_a_member_in_one_way_at_a_time() {
 
 /// They are a person's, who is told how to lower them.
 fn shields_of_a_host_stay_up_and_are_told_of(
-    cluster: &Cluster<'_>,
-    hosts: &Tailscaled<'_>,
-    pods: &[Attached<'_>],
+    cluster: &MeshCluster,
+    hosts: &Tailscaled,
+    pods: &[AttachedPod],
 ) {
     let member = &cluster.members[0];
     hosts.cli(["set", "--shields-up=true"]).unwrap();
@@ -118,7 +118,7 @@ fn shields_of_a_host_stay_up_and_are_told_of(
 fn a_host_whose_tailscaled_has_no_link_is_not_ready_until_it_has_one() {
     let scene = Scene::new(&[Site::Open]);
     let grounds = &scene.grounds;
-    let mut cluster = Cluster::new(grounds).unwrap();
+    let mut cluster = MeshCluster::new(grounds).unwrap();
     let mut hosts = Tailscaled::start(&grounds.nodes[0], cluster.headscale.ca_file()).unwrap();
     join(&cluster, &hosts);
     hosts.kill().unwrap();
@@ -133,15 +133,15 @@ fn a_host_whose_tailscaled_has_no_link_is_not_ready_until_it_has_one() {
 
     hosts.kill().unwrap();
     hosts.resume().unwrap();
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
-fn in_host_mode(member: &Member<'_>, url: &str) -> String {
+fn in_host_mode(member: &MeshNode, url: &str) -> String {
     let config = member.config(url);
     format!("{config}  mode: host\n  socket: {TAILSCALED_SOCKET}\n")
 }
 
-fn logged_out_is_told(member: &mut Member<'_>) {
+fn logged_out_is_told(member: &mut MeshNode) {
     member.launch().unwrap();
     let words = ["is logged out: run", "tailscale up"];
     told::await_failing(member, "MeshJoined", &words);
@@ -149,7 +149,7 @@ fn logged_out_is_told(member: &mut Member<'_>) {
 }
 
 /// Joins as a person would who likes some of it otherwise than we do.
-fn join(cluster: &Cluster<'_>, hosts: &Tailscaled<'_>) -> Value {
+fn join(cluster: &MeshCluster, hosts: &Tailscaled) -> Value {
     let join = Join {
         url: &cluster.headscale.url(),
         key: &cluster.headscale.preauth_key(TAG).unwrap(),
@@ -168,7 +168,7 @@ fn join(cluster: &Cluster<'_>, hosts: &Tailscaled<'_>) -> Value {
     prefs(hosts)
 }
 
-fn only_ours_is_added(cluster: &Cluster<'_>, before: &Value, now: &Value) {
+fn only_ours_is_added(cluster: &MeshCluster, before: &Value, now: &Value) {
     for (name, value) in before.as_object().unwrap() {
         let (is_ours, is_same) = (OURS.contains(&name.as_str()), *value == now[name]);
         assert_eq!(is_same, !is_ours, "{name} was {value}: {now}");
@@ -179,7 +179,7 @@ fn only_ours_is_added(cluster: &Cluster<'_>, before: &Value, now: &Value) {
     assert_eq!(texts(&node["approved_routes"]), all);
 }
 
-fn prefs(tailscaled: &Tailscaled<'_>) -> Value {
+fn prefs(tailscaled: &Tailscaled) -> Value {
     let text = tailscaled.cli(["debug", "prefs"]).unwrap();
     let mut prefs: Value = serde_json::from_str(&text).unwrap();
     // Keys, which are not for a test's words.
@@ -200,7 +200,7 @@ fn texts(list: &Value) -> Vec<String> {
 #[test]
 fn our_own_leaves_nothing_even_if_the_server_is_dead() {
     let scene = Scene::new(&[Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     leaves_nothing(&mut cluster.members[0]);
     let nodes = cluster.headscale.nodes().unwrap();
@@ -213,7 +213,7 @@ fn our_own_leaves_nothing_even_if_the_server_is_dead() {
     assert!(told.contains("headscale nodes delete"), "{told}");
 }
 
-fn leaves_nothing(member: &mut Member<'_>) -> String {
+fn leaves_nothing(member: &mut MeshNode) -> String {
     member.stop_daemon().unwrap();
     let told = uninstall(member);
     assert!(member.tailscaled_pid().is_err(), "it runs on: {told}");
@@ -225,7 +225,7 @@ fn leaves_nothing(member: &mut Member<'_>) -> String {
 }
 
 /// Takes all of us off a node; what is said.
-pub(crate) fn uninstall(member: &Member<'_>) -> String {
+pub(crate) fn uninstall(member: &MeshNode) -> String {
     let began = Instant::now();
     let done = member.command(&["uninstall"]).unwrap();
     assert!(done.status.success(), "{done:?}\n{}", member.told());

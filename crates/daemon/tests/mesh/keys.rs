@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::{Attached, Cluster, JOINED, Member, POD_NETWORKS, Signal, Site, TAG, open_policy};
+use lab::{AttachedPod, MeshCluster, JOIN_TIMEOUT, MeshNode, CLUSTER_CIDRS, Signal, Site, TAG, open_policy};
 use serde_json::{Value, json};
 use tailnet::localapi::LocalApi;
 
@@ -18,7 +18,7 @@ const BACK: Duration = Duration::from_mins(3);
 const OTHER_TAG: &str = "tag:other";
 
 /// Gives a node a pre-auth key, and no other.
-fn give(member: &Member<'_>, url: &str, key: &str) {
+fn give(member: &MeshNode, url: &str, key: &str) {
     let config = member.config(url);
     let config = config.replace(
         "  apiKeyFile: /etc/headcni/api-key\n",
@@ -29,7 +29,7 @@ fn give(member: &Member<'_>, url: &str, key: &str) {
     member.configure(&config).unwrap();
 }
 
-fn put(member: &Member<'_>, path: &str, key: &str) {
+fn put(member: &MeshNode, path: &str, key: &str) {
     member.sh(&format!("umask 077; touch {path}")).unwrap();
     member.node.write(path, key).unwrap();
 }
@@ -37,7 +37,7 @@ fn put(member: &Member<'_>, path: &str, key: &str) {
 #[test]
 fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let (url, key) = (
         cluster.headscale.url(),
         cluster.headscale.preauth_key(TAG).unwrap(),
@@ -47,7 +47,7 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
     }
     // The policy's autoApprovers approve.
     cluster.members[0].launch().unwrap();
-    cluster.members[0].await_ready(JOINED).unwrap();
+    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
 
     let second = &mut cluster.members[1];
     second.launch().unwrap();
@@ -62,8 +62,8 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
         .sh(&format!("kill -9 {pid}; rm -rf /run/headcni"))
         .unwrap();
     first.launch().unwrap();
-    first.await_ready(JOINED).unwrap();
-    first.await_condition("MeshJoined", true, JOINED).unwrap();
+    first.await_ready(JOIN_TIMEOUT).unwrap();
+    first.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
     cluster.await_mesh().unwrap();
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
@@ -71,8 +71,8 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
 }
 
 /// It is let in by a key that has not the nodes' tag, and nobody approves its networks.
-fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node: &Member<'_>) {
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
+fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &MeshCluster, node: &MeshNode) {
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     policy["tagOwners"][OTHER_TAG] = json!([]);
     cluster.headscale.set_policy(&policy).unwrap();
@@ -89,7 +89,7 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
         .headscale
         .approve(node.node.name(), &networks)
         .unwrap();
-    let said = lab::eventually(JOINED, "its networks lead here", || {
+    let said = lab::eventually(JOIN_TIMEOUT, "its networks lead here", || {
         let said = await_told(["headscale nodes tag", TAG]);
         (!said.contains("don't lead here")).then_some(said)
     })
@@ -99,13 +99,13 @@ fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &Cluster<'_>, node
     let command = said.split('"').find_map(|it| it.strip_prefix("headscale "));
     let command = command.unwrap_or_else(|| panic!("no command: {said}"));
     cluster.headscale.cli(command.split(' ')).unwrap();
-    node.await_ready(JOINED).unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
 #[test]
 fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let create = ["preauthkeys", "create", "--reusable", "-e", "1h", "--tags"];
     let made = create.into_iter().chain([TAG, "-o", "json"]);
     let made = cluster.headscale.cli(made).unwrap();
@@ -130,7 +130,7 @@ fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
         talk::await_all_to_all(&pods);
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
         assert_eq!(
             logins(),
             before + 1,
@@ -164,7 +164,7 @@ fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
 }
 
 /// This is what is done when nobody is heard: whoever is a member all the same must not notice.
-fn a_member_that_connects_anew_loses_nothing(cluster: &Cluster<'_>, pods: &[Attached<'_>]) {
+fn a_member_that_connects_anew_loses_nothing(cluster: &MeshCluster, pods: &[AttachedPod]) {
     let pings = [(0, 1), (1, 0)].map(|(from, to)| Pings::start(&pods[from], &pods[to]));
     talk::await_direct(&cluster.members);
     pings.iter().for_each(Pings::reset);
@@ -172,7 +172,7 @@ fn a_member_that_connects_anew_loses_nothing(cluster: &Cluster<'_>, pods: &[Atta
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let reconnect = async { LocalApi::new(socket).reconnect(JOINED).await };
+    let reconnect = async { LocalApi::new(socket).reconnect(JOIN_TIMEOUT).await };
     runtime.unwrap().block_on(reconnect).unwrap();
     for pings in &pings {
         pings.await_more_answers(100);
@@ -183,8 +183,8 @@ fn a_member_that_connects_anew_loses_nothing(cluster: &Cluster<'_>, pods: &[Atta
 #[test]
 fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
     let scene = Scene::new(&[Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();
     cluster.start().unwrap();
@@ -210,14 +210,14 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
     let expire = ["apikeys", "expire", "--prefix", prefix];
     cluster.headscale.cli(expire).unwrap();
     cluster.headscale.approve("node-1", &[]).unwrap();
-    lab::eventually(JOINED, "approved again, with the new key", || {
+    lab::eventually(JOIN_TIMEOUT, "approved again, with the new key", || {
         let node = cluster.headscale.node_named("node-1").ok()?;
         (node["approved_routes"].as_array()?.len() == 2).then_some(())
     })
     .unwrap();
 }
 
-fn seconds_left(member: &Member<'_>) -> f64 {
+fn seconds_left(member: &MeshNode) -> f64 {
     let readings = member.readings().unwrap();
     let key = [("credential", "api-key")];
     let seconds = readings.sum("headcni_credential_expiry_seconds", &key);

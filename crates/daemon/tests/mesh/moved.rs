@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lab::{Cluster, JOINED, Signal, Site, eventually};
+use lab::{MeshCluster, JOIN_TIMEOUT, Signal, Site, eventually};
 
 use crate::hosts::uninstall;
 use crate::scene::Scene;
@@ -10,7 +10,7 @@ use crate::scene::Scene;
 #[test]
 fn with_another_state_directory_there_is_one_tailscaled_and_uninstall_ends_it() {
     let scene = Scene::new(&[Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let url = cluster.headscale.url();
     let member = &mut cluster.members[0];
@@ -22,7 +22,7 @@ fn with_another_state_directory_there_is_one_tailscaled_and_uninstall_ends_it() 
         .configure(&with_dir("/var/lib/headcni/elsewhere"))
         .unwrap();
     member.signal(Signal::HUP);
-    let log = eventually(JOINED, "it is a member by the new directory", || {
+    let log = eventually(JOIN_TIMEOUT, "it is a member by the new directory", || {
         let is_gone = !Path::new(&format!("/proc/{before}")).exists();
         let state = member.tailscaled_status().ok()?["BackendState"].clone();
         member
@@ -32,7 +32,7 @@ fn with_another_state_directory_there_is_one_tailscaled_and_uninstall_ends_it() 
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.log()));
     assert!(!log.contains("tailscaled has ended"), "{log}");
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
 
     // It is found by yet another configuration, which no daemon has seen.
     member.stop_daemon().unwrap();

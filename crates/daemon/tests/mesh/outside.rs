@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use lab::{Attached, Cluster, JOINED, Member, POD_NETWORKS, Site, TAG, eventually, open_policy};
+use lab::{AttachedPod, MeshCluster, JOIN_TIMEOUT, MeshNode, CLUSTER_CIDRS, Site, TAG, eventually, open_policy};
 use serde_json::json;
 
 use crate::scene::Scene;
@@ -15,9 +15,9 @@ const MANY: usize = 12;
 #[test]
 fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     // Nobody but the daemons approves.
-    let mut policy = open_policy(TAG, &POD_NETWORKS);
+    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();
     // The first node's tailscaled has a network of its own, the second's has the host's.
@@ -38,7 +38,7 @@ fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() 
     let all: Vec<_> = strays.into_iter().chain(natives).collect();
     talk::await_all_to_all(&all);
     for member in members {
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let [first, second, native, remote] = all.try_into().unwrap();
 
@@ -55,7 +55,7 @@ fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() 
 
 /// Whoever comes within a second of another one is told to tailscaled with it. Other news may come
 /// meanwhile: then all that are there by then are told with it.
-fn many_at_once<'a>(cluster: &Cluster<'a>, member: &Member<'a>) -> Vec<Attached<'a>> {
+fn many_at_once<'a>(cluster: &MeshCluster, member: &MeshNode) -> Vec<AttachedPod> {
     let before = edits(member).len();
     let began = Instant::now();
     let pods: Vec<_> = (0..MANY).map(|nth| stray(member, 11 + nth)).collect();
@@ -71,7 +71,7 @@ fn many_at_once<'a>(cluster: &Cluster<'a>, member: &Member<'a>) -> Vec<Attached<
 }
 
 /// What tailscaled was told to advertise, each time.
-fn edits(member: &Member<'_>) -> Vec<String> {
+fn edits(member: &MeshNode) -> Vec<String> {
     let log = member.log();
     let told = log
         .lines()
@@ -81,7 +81,7 @@ fn edits(member: &Member<'_>) -> Vec<String> {
 }
 
 /// A pod by the configuration that the daemon wrote, but with an IPAM plugin that has ideas of its own.
-fn stray<'a>(member: &Member<'a>, last: usize) -> Attached<'a> {
+fn stray<'a>(member: &MeshNode, last: usize) -> AttachedPod {
     let third = 200 + member.number;
     let [v4, v6] = [format!("10.244.{third}."), format!("fd00:10:244:{third}::")];
     let range = |subnet: String, only: String| {
@@ -97,8 +97,8 @@ fn stray<'a>(member: &Member<'a>, last: usize) -> Attached<'a> {
     member.pod_by(&format!("o{last}"), conf).unwrap()
 }
 
-fn await_served(cluster: &Cluster<'_>, member: &Member<'_>, pods: &[Attached<'_>]) {
-    eventually(JOINED, "their own routes are served", || {
+fn await_served(cluster: &MeshCluster, member: &MeshNode, pods: &[AttachedPod]) {
+    eventually(JOIN_TIMEOUT, "their own routes are served", || {
         let served = routes(cluster, member, "subnet_routes");
         let mut all = own_routes(pods);
         all.all(|route| served.contains(&route)).then_some(())
@@ -106,8 +106,8 @@ fn await_served(cluster: &Cluster<'_>, member: &Member<'_>, pods: &[Attached<'_>
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
 }
 
-fn await_withdrawn(cluster: &Cluster<'_>, member: &Member<'_>, pods: &[Attached<'_>]) {
-    eventually(JOINED, "their routes are withdrawn", || {
+fn await_withdrawn(cluster: &MeshCluster, member: &MeshNode, pods: &[AttachedPod]) {
+    eventually(JOIN_TIMEOUT, "their routes are withdrawn", || {
         let kinds = ["available_routes", "approved_routes", "subnet_routes"];
         let left = kinds.map(|kind| routes(cluster, member, kind)).concat();
         let mut all = own_routes(pods);
@@ -116,7 +116,7 @@ fn await_withdrawn(cluster: &Cluster<'_>, member: &Member<'_>, pods: &[Attached<
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
     let ours = routes(cluster, member, "subnet_routes");
     assert_eq!(ours.len(), 2, "the node's own stay: {ours:?}");
-    eventually(JOINED, "nothing leads to them any more", || {
+    eventually(JOIN_TIMEOUT, "nothing leads to them any more", || {
         let ways = "for family in -4 -6; do ip $family rule; ip $family route; done";
         let apart = "/run/netns/headcni-mesh";
         let inside = format!("if [ -e {apart} ]; then nsenter --net={apart} sh -ec '{ways}'; fi");
@@ -129,13 +129,13 @@ fn await_withdrawn(cluster: &Cluster<'_>, member: &Member<'_>, pods: &[Attached<
 }
 
 /// The routes that lead to these pods alone.
-fn own_routes(pods: &[Attached<'_>]) -> impl Iterator<Item = String> {
+fn own_routes(pods: &[AttachedPod]) -> impl Iterator<Item = String> {
     let ips = pods.iter().flat_map(|pod| pod.ips.clone());
     ips.map(|ip| format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 }))
 }
 
 /// Routes of a node at the server.
-fn routes(cluster: &Cluster<'_>, member: &Member<'_>, kind: &str) -> Vec<String> {
+fn routes(cluster: &MeshCluster, member: &MeshNode, kind: &str) -> Vec<String> {
     let name = member.node.name();
     let node = cluster.headscale.node_named(name).unwrap();
     let routes = node[kind].as_array().into_iter().flatten();

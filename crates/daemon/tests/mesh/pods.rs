@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lab::{Attached, Cluster, Family, Member, Netns, Site};
+use lab::{AttachedPod, MeshCluster, Family, MeshNode, Netns, Site};
 use rstest::rstest;
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::talk;
 #[test]
 fn every_pod_reaches_every_pod_under_its_own_address() {
     let scene = Scene::without_strays(&[Site::Open, Site::Open, Site::BehindNat]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let members = &cluster.members;
     let pods: Vec<_> = members
@@ -30,7 +30,7 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
 #[case::ipv6(&[Family::V6])]
 fn pods_that_have_one_family_only_reach_each_other_by_it(#[case] families: &'static [Family]) {
     let scene = Scene::without_strays(&[Site::Open, Site::Open]);
-    let mut cluster = Cluster::of_families(&scene.grounds, families).unwrap();
+    let mut cluster = MeshCluster::of_families(&scene.grounds, families).unwrap();
     cluster.start().unwrap();
     let members = cluster.members.iter();
     let pods: Vec<_> = members.map(|member| member.pod("p").unwrap()).collect();
@@ -46,9 +46,9 @@ fn pods_that_have_one_family_only_reach_each_other_by_it(#[case] families: &'sta
 /// A pod that believes in larger packets is told better by its node, instead of waiting for answers
 /// that never come.
 fn larger_packets_are_refused_on_the_way(
-    member: &Member<'_>,
-    from: &Attached<'_>,
-    to: &Attached<'_>,
+    member: &MeshNode,
+    from: &AttachedPod,
+    to: &AttachedPod,
 ) {
     let links = member.node.links().unwrap();
     let link = links.iter().find(|name| name.starts_with("hc")).unwrap();
@@ -68,7 +68,7 @@ fn larger_packets_are_refused_on_the_way(
 
 /// What runs in a node's own network calls pods from the gateway's address, which is one of the
 /// node's pod network: answers find their way, and policies know it.
-fn nodes_reach_pods_under_addresses_of_their_pods(member: &Member<'_>, to: &Attached<'_>) {
+fn nodes_reach_pods_under_addresses_of_their_pods(member: &MeshNode, to: &AttachedPod) {
     for ip in &to.ips {
         let seen = talk::tcp(member.node, &to.pod, *ip).unwrap();
         let number = member.number;
@@ -82,7 +82,7 @@ fn nodes_reach_pods_under_addresses_of_their_pods(member: &Member<'_>, to: &Atta
     }
 }
 
-fn pods_reach_other_nodes(cluster: &Cluster<'_>, from: &Attached<'_>, to: &Member<'_>) {
+fn pods_reach_other_nodes(cluster: &MeshCluster, from: &AttachedPod, to: &MeshNode) {
     let node = cluster.headscale.node_named(to.node.name()).unwrap();
     let addresses = node["ip_addresses"].as_array().unwrap();
     assert_eq!(addresses.len(), 2, "{node}");

@@ -1,6 +1,6 @@
 //! A node that reaches the server by a proxy only.
 
-use lab::{Cluster, JOINED, Proxy, Site};
+use lab::{MeshCluster, JOIN_TIMEOUT, Proxy, Site};
 
 use crate::scene::Scene;
 use crate::talk;
@@ -9,7 +9,7 @@ use crate::talk;
 fn a_node_behind_a_proxy_is_a_member_like_any_other() {
     let scene = Scene::new(&[Site::Open, Site::Open]);
     let grounds = &scene.grounds;
-    let mut cluster = Cluster::new(grounds).unwrap();
+    let mut cluster = MeshCluster::new(grounds).unwrap();
     let proxy = Proxy::start(&grounds.server).unwrap();
     let (server, port) = (grounds.server_port.v4, proxy.port().unwrap());
     let key = cluster.headscale.api_key().unwrap();
@@ -38,7 +38,7 @@ fn a_node_behind_a_proxy_is_a_member_like_any_other() {
     .unwrap();
     cluster.members[1].launch().unwrap();
     for member in &cluster.members {
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     }
     cluster.await_mesh().unwrap();
     let members = cluster.members.iter();

@@ -8,18 +8,18 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use lab::{Account, Grounds, Netns, Site, Sniffer};
+use lab::{SnifferReport, Topology, Netns, Site, Sniffer};
 
 use turn::Turn;
 
 /// How an account is judged.
-type Look = fn(&Account) -> anyhow::Result<()>;
-const NOTHING_IN_CLEAR: &[Look] = &[Account::check_nothing_in_clear];
-const NO_STRAYS_EITHER: &[Look] = &[Account::check_nothing_in_clear, Account::check_no_strays];
+type Look = fn(&SnifferReport) -> anyhow::Result<()>;
+const NOTHING_IN_CLEAR: &[Look] = &[SnifferReport::check_nothing_in_clear];
+const NO_STRAYS_EITHER: &[Look] = &[SnifferReport::check_nothing_in_clear, SnifferReport::check_no_strays];
 
-/// Grounds that are watched. When it is dropped, what was seen is judged: no test can forget that.
+/// Topology that are watched. When it is dropped, what was seen is judged: no test can forget that.
 pub(crate) struct Scene {
-    pub(crate) grounds: Grounds,
+    pub(crate) grounds: Topology,
     sniffers: Vec<Sniffer>,
     looks: &'static [Look],
     turn: Cell<Option<Turn>>,
@@ -38,7 +38,7 @@ impl Scene {
 
     fn looked_at(sites: &[Site], looks: &'static [Look]) -> Self {
         let turn = Cell::new(Some(turn::take()));
-        let grounds = Grounds::new(sites).unwrap();
+        let grounds = Topology::new(sites).unwrap();
         let sniffers = grounds.watch().unwrap();
         Self {
             grounds,

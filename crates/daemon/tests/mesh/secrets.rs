@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lab::{
-    Cluster, JOINED, Join, Member, Netns, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
+    MeshCluster, JOIN_TIMEOUT, Join, MeshNode, Netns, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
     eventually,
 };
 use rstest::rstest;
@@ -68,7 +68,7 @@ struct Keys {
 #[case::of_the_hosts_by_variables(Whose::Hosts, By::Variables)]
 fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by: By) {
     let scene = Scene::new(&[Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
     let watch = Watch::start(&cluster.members[0]);
     let mut hosts = (whose == Whose::Hosts).then(|| join(&cluster));
     let keys = Keys {
@@ -87,7 +87,7 @@ fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by:
             ])
             .unwrap(),
     }
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
 
     let mut said: Vec<(String, String)> = Vec::new();
     let pod = member.pod("p").unwrap();
@@ -99,7 +99,7 @@ fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by:
         a_key_is_refused(&cluster.members[0], &keys.api);
     }
     let member = &mut cluster.members[0];
-    member.await_ready(JOINED).unwrap();
+    member.await_ready(JOIN_TIMEOUT).unwrap();
     said.extend(answers(member));
     member.detach(&pod).unwrap();
     said.extend(readable_by_others(member));
@@ -138,7 +138,7 @@ fn check(said: &[(String, String)], keys: &Keys) {
 }
 
 /// A host's own tailscaled that is a member already.
-fn join<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
+fn join<'a>(cluster: &MeshCluster) -> Tailscaled {
     let headscale = &cluster.headscale;
     let hosts = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
     let join = Join {
@@ -151,7 +151,7 @@ fn join<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
 }
 
 /// Configures the daemon: everybody says as much as they can.
-fn furnish(cluster: &Cluster<'_>, whose: Whose, by: By, keys: &Keys) {
+fn furnish(cluster: &MeshCluster, whose: Whose, by: By, keys: &Keys) {
     let member = &cluster.members[0];
     let config = member.config(&cluster.headscale.url());
     let line = format!("  apiKeyFile: {API_KEY_FILE}\n");
@@ -184,10 +184,10 @@ fn furnish(cluster: &Cluster<'_>, whose: Whose, by: By, keys: &Keys) {
 }
 
 /// What goes wrong in a life, and makes everybody talk.
-fn suffer(cluster: &mut Cluster<'_>) {
+fn suffer(cluster: &mut MeshCluster) {
     cluster.headscale.expire("node-1").unwrap();
     let member = &cluster.members[0];
-    eventually(JOINED, "it has joined again", || {
+    eventually(JOIN_TIMEOUT, "it has joined again", || {
         let logins = member.log().matches("joined the mesh").count();
         (logins > 1).then_some(())
     })
@@ -196,7 +196,7 @@ fn suffer(cluster: &mut Cluster<'_>) {
     member.node.run(["kill", "-9", &pid]).unwrap();
     cluster.headscale.kill().unwrap();
     let member = &cluster.members[0];
-    eventually(JOINED, "another tailscaled", || {
+    eventually(JOIN_TIMEOUT, "another tailscaled", || {
         let other = member.tailscaled_pid().ok()?.to_string();
         (other != pid).then_some(())
     })
@@ -205,10 +205,10 @@ fn suffer(cluster: &mut Cluster<'_>) {
 }
 
 /// The same where only a person logs in.
-fn suffer_with_the_host(cluster: &mut Cluster<'_>, hosts: &mut Tailscaled<'_>) {
-    let await_failing = |cluster: &Cluster<'_>, condition: &str| {
+fn suffer_with_the_host(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
+    let await_failing = |cluster: &MeshCluster, condition: &str| {
         let member = &cluster.members[0];
-        member.await_condition(condition, false, JOINED).unwrap();
+        member.await_condition(condition, false, JOIN_TIMEOUT).unwrap();
     };
     cluster.headscale.kill().unwrap();
     await_failing(cluster, "HeadscaleReachable");
@@ -219,11 +219,11 @@ fn suffer_with_the_host(cluster: &mut Cluster<'_>, hosts: &mut Tailscaled<'_>) {
 }
 
 /// A key that nobody knows any more.
-fn a_key_is_refused(member: &Member<'_>, key: &str) {
+fn a_key_is_refused(member: &MeshNode, key: &str) {
     assert!(key.starts_with(BEGINNINGS[0]), "keys begin otherwise");
     member.node.write(API_KEY_FILE, STRANGE).unwrap();
     member.signal(Signal::HUP);
-    eventually(JOINED, "the key is refused", || {
+    eventually(JOIN_TIMEOUT, "the key is refused", || {
         let (_, said) = member.condition("HeadscaleReachable").ok()?;
         said.contains("API key is wrong").then_some(())
     })
@@ -231,14 +231,14 @@ fn a_key_is_refused(member: &Member<'_>, key: &str) {
     member.node.write(API_KEY_FILE, key).unwrap();
     member.signal(Signal::HUP);
     member
-        .await_condition("HeadscaleReachable", true, JOINED)
+        .await_condition("HeadscaleReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
 /// What there is of a tailscaled: its environment, and all that it said.
 fn said_by_tailscaled(
-    member: &Member<'_>,
-    hosts: Option<&Tailscaled<'_>>,
+    member: &MeshNode,
+    hosts: Option<&Tailscaled>,
 ) -> Vec<(String, String)> {
     if let Some(hosts) = hosts {
         return vec![("the host's tailscaled's log".to_owned(), hosts.log())];
@@ -249,14 +249,14 @@ fn said_by_tailscaled(
     all.into_iter().chain(logs).collect()
 }
 
-fn answers(member: &Member<'_>) -> Vec<(String, String)> {
+fn answers(member: &MeshNode) -> Vec<(String, String)> {
     let mut said = Vec::new();
     for path in ["/healthz", "/ready", "/metrics"] {
         said.push((path.to_owned(), member.get(path).unwrap().body));
     }
     for ask in api::messages::Ask::ALL {
         let mut stream = UnixStream::connect(member.file("/run/headcni/daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(JOINED)).unwrap();
+        stream.set_read_timeout(Some(JOIN_TIMEOUT)).unwrap();
         writeln!(stream, "{{\"ask\":\"{ask}\"}}").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = String::new();
@@ -268,7 +268,7 @@ fn answers(member: &Member<'_>) -> Vec<(String, String)> {
     said
 }
 
-fn command(member: &Member<'_>, words: &[&str]) -> (String, String) {
+fn command(member: &MeshNode, words: &[&str]) -> (String, String) {
     let output = member.command(words).unwrap();
     assert!(output.status.success(), "{output:?}");
     (words.join(" "), output.stdout + &output.stderr)
@@ -283,7 +283,7 @@ fn read(path: &Path) -> String {
 }
 
 /// All files that somebody else than root can read, whatever directories they are in.
-fn readable_by_others(member: &Member<'_>) -> Vec<(String, String)> {
+fn readable_by_others(member: &MeshNode) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut todo: Vec<PathBuf> = DIRECTORIES.iter().map(|dir| member.file(dir)).collect();
     while let Some(path) = todo.pop() {
@@ -308,7 +308,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(member: &Member<'_>) -> Self {
+    fn start(member: &MeshNode) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let home = fs::read_link(format!("/proc/{}/ns/mnt", member.node.holder_pid())).unwrap();

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use lab::{
-    Attached, EchoServer, Family, JOINED, Member, MeshPath, Netns, Pod, Pulse, eventually,
-    eventually_and_gently,
+    AttachedPod, EchoServer, Family, JOIN_TIMEOUT, MeshNode, MeshPath, Netns, Pod, PingStream, eventually,
+    eventually_slowly,
 };
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,12 +64,12 @@ pub(crate) fn ping_sized(from: &impl Netns, ip: IpAddr, bytes: usize) -> Result<
 }
 
 /// Pings from one pod to all addresses of another, all the time.
-pub(crate) struct Pings(Vec<(IpAddr, Pulse)>);
+pub(crate) struct Pings(Vec<(IpAddr, PingStream)>);
 
 impl Pings {
     /// Returns when every address has answered.
-    pub(crate) fn start(from: &Attached<'_>, to: &Attached<'_>) -> Self {
-        let ping = |ip: &IpAddr| (*ip, Pulse::ping(&from.pod, *ip).unwrap());
+    pub(crate) fn start(from: &AttachedPod, to: &AttachedPod) -> Self {
+        let ping = |ip: &IpAddr| (*ip, PingStream::ping(&from.pod, *ip).unwrap());
         let pings = Self(to.ips.iter().map(ping).collect());
         pings.await_answers();
         pings
@@ -78,7 +78,7 @@ impl Pings {
     /// Waits for the next answer of each address.
     pub(crate) fn await_answers(&self) {
         for pulse in self.pulses() {
-            pulse.await_answer(JOINED).unwrap();
+            pulse.await_answer(JOIN_TIMEOUT).unwrap();
         }
     }
 
@@ -86,7 +86,7 @@ impl Pings {
     pub(crate) fn await_more_answers(&self, count: u64) {
         let all = self.pulses().map(|pulse| (pulse, pulse.answers() + count));
         for (pulse, until) in all.collect::<Vec<_>>() {
-            eventually_and_gently(JOINED, "more answers", || {
+            eventually_slowly(JOIN_TIMEOUT, "more answers", || {
                 (pulse.answers() >= until).then_some(())
             })
             .unwrap();
@@ -95,7 +95,7 @@ impl Pings {
 
     /// Forgets all that was until now.
     pub(crate) fn reset(&self) {
-        self.pulses().for_each(Pulse::reset);
+        self.pulses().for_each(PingStream::reset);
     }
 
     /// Fails if there is a ping since the start, or the last reset, that was not answered, not even late.
@@ -111,17 +111,17 @@ impl Pings {
         }
     }
 
-    pub(crate) fn pulses(&self) -> impl Iterator<Item = &Pulse> {
+    pub(crate) fn pulses(&self) -> impl Iterator<Item = &PingStream> {
         self.0.iter().map(|(_, pulse)| pulse)
     }
 }
 
 /// Waits until these nodes need no relay to reach each other: the relay is Headscale's, and goes with it.
 /// Without anything to send no other way is looked for.
-pub(crate) fn await_direct(members: &[Member<'_>]) {
+pub(crate) fn await_direct(members: &[MeshNode]) {
     for from in members {
         for to in members.iter().filter(|to| to.number != from.number) {
-            eventually(JOINED * 3, "a direct way", || {
+            eventually(JOIN_TIMEOUT * 3, "a direct way", || {
                 (from.path_to(to).ok()? == MeshPath::Direct).then_some(())
             })
             .unwrap();
@@ -131,7 +131,7 @@ pub(crate) fn await_direct(members: &[Member<'_>]) {
 
 /// Every pod reaches every other: over TCP, UDP and ICMP, by each family, with packets as large as the
 /// mesh carries; and everybody sees the pods' own addresses.
-pub(crate) fn check_all_to_all(pods: &[Attached<'_>]) {
+pub(crate) fn check_all_to_all(pods: &[AttachedPod]) {
     await_all_to_all(pods);
     for (from, to) in pairs(pods) {
         for ip in &to.ips {
@@ -142,10 +142,10 @@ pub(crate) fn check_all_to_all(pods: &[Attached<'_>]) {
 
 /// Every pod reaches every other under its own address, as soon as the mesh lets it: a node that has just
 /// joined may not know the other's relay yet, and WireGuard tries again after 5 s only.
-pub(crate) fn await_all_to_all(pods: &[Attached<'_>]) {
+pub(crate) fn await_all_to_all(pods: &[AttachedPod]) {
     for (from, to) in pairs(pods) {
         for ip in &to.ips {
-            eventually(JOINED, "pods talk again", || {
+            eventually(JOIN_TIMEOUT, "pods talk again", || {
                 let seen = tcp(&from.pod, &to.pod, *ip).ok()?;
                 from.ips.contains(&seen).then_some(())
             })
@@ -155,20 +155,20 @@ pub(crate) fn await_all_to_all(pods: &[Attached<'_>]) {
 }
 
 fn pairs<'p, 'a>(
-    pods: &'p [Attached<'a>],
-) -> impl Iterator<Item = (&'p Attached<'a>, &'p Attached<'a>)> {
-    let others = |from: &'p Attached<'a>| pods.iter().filter(|to| to.ips != from.ips);
+    pods: &'p [AttachedPod],
+) -> impl Iterator<Item = (&'p AttachedPod, &'p AttachedPod)> {
+    let others = |from: &'p AttachedPod| pods.iter().filter(|to| to.ips != from.ips);
     pods.iter()
         .flat_map(move |from| others(from).map(move |to| (from, to)))
 }
 
 /// The same for one pod, which has these addresses, and an address of another one.
-pub(crate) fn check_pair((from, ips): (&Pod<'_>, &[IpAddr]), to: &Pod<'_>, ip: IpAddr) {
+pub(crate) fn check_pair((from, ips): (&Pod, &[IpAddr]), to: &Pod, ip: IpAddr) {
     let pair = format!("{ips:?} to {ip}");
     let seen = tcp(from, to, ip).unwrap_or_else(|error| panic!("{pair}: {error:#}"));
     assert!(ips.contains(&seen), "{pair}: seen as {seen}");
     // A datagram may be lost, and is not sent again by anybody else.
-    let seen = eventually(JOINED, &pair, || udp(from, to, ip).ok()).unwrap();
+    let seen = eventually(JOIN_TIMEOUT, &pair, || udp(from, to, ip).ok()).unwrap();
     assert!(ips.contains(&seen), "{pair}: seen as {seen}");
     ping_sized(from, ip, MTU).unwrap_or_else(|said| panic!("{pair}: {said}"));
     let said = ping_sized(from, ip, MTU + 1).unwrap_err();

@@ -1,13 +1,13 @@
 //! What a person is told by a running daemon: the same in every place where one looks.
 
-use lab::{JOINED, Member, eventually};
+use lab::{JOIN_TIMEOUT, MeshNode, eventually};
 
 /// Waits until a condition fails with these words, in `/ready`, as a metric and in the log alike; what
 /// `/ready` says.
-pub(crate) fn await_failing(member: &Member<'_>, condition: &str, words: &[&str]) -> String {
+pub(crate) fn await_failing(member: &MeshNode, condition: &str, words: &[&str]) -> String {
     let has_all = |text: &str| words.iter().all(|word| text.contains(word));
     let what = format!("{condition} fails with {words:?}");
-    let said = eventually(JOINED, &what, || {
+    let said = eventually(JOIN_TIMEOUT, &what, || {
         let (holds, said) = member.condition(condition).ok()?;
         let is_logged = || {
             let log = member.log();
@@ -21,9 +21,9 @@ pub(crate) fn await_failing(member: &Member<'_>, condition: &str, words: &[&str]
 }
 
 /// Waits until a condition holds, in all these places.
-pub(crate) fn await_holding(member: &Member<'_>, condition: &str) {
+pub(crate) fn await_holding(member: &MeshNode, condition: &str) {
     let what = format!("{condition} holds");
-    let holds = eventually(JOINED, &what, || {
+    let holds = eventually(JOIN_TIMEOUT, &what, || {
         let (holds, _) = member.condition(condition).ok()?;
         let log = member.log();
         let last = log.lines().rfind(|line| is_of(line, condition))?;
@@ -34,7 +34,7 @@ pub(crate) fn await_holding(member: &Member<'_>, condition: &str) {
 }
 
 /// Whether a condition holds by its metric.
-fn gauge(member: &Member<'_>, condition: &str) -> Option<bool> {
+fn gauge(member: &MeshNode, condition: &str) -> Option<bool> {
     let readings = member.readings().ok()?;
     let value = readings.sum("headcni_condition", &[("condition", condition)])?;
     Some(value > 0.5)

@@ -63,11 +63,11 @@ impl Scene {
     }
 
     /// A pod with `eth0`, and what is to be known of it.
-    pub(crate) fn pod(&self, name: &str) -> (Pod<'_>, PodLink) {
+    pub(crate) fn pod(&self, name: &str) -> (Pod, PodLink) {
         self.pod_with_ports(name, &json!([]))
     }
 
-    pub(crate) fn pod_with_ports(&self, name: &str, ports: &Value) -> (Pod<'_>, PodLink) {
+    pub(crate) fn pod_with_ports(&self, name: &str, ports: &Value) -> (Pod, PodLink) {
         let pod = self.node.pod(name).unwrap();
         let mut conf = conf();
         conf["runtimeConfig"] = json!({ "portMappings": ports });

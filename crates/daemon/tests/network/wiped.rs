@@ -45,7 +45,7 @@ fn state(scene: &Scene) -> Vec<String> {
         ip route show table main; ip -6 route show table main
         ip -brief address show lo
         sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding";
-    let dump = lab::without_learnt(&scene.run(dump));
+    let dump = lab::without_dynamic_elements(&scene.run(dump));
     let mut lines: Vec<String> = dump.lines().map(str::to_owned).collect();
     lines.sort();
     lines

@@ -83,13 +83,13 @@ impl Scene {
         scene
     }
 
-    pub(crate) fn pod(&self, name: &str) -> Pod<'_> {
+    pub(crate) fn pod(&self, name: &str) -> Pod {
         self.node.pod(name).unwrap()
     }
 
     /// A pod with `eth0` on this network, and its first address.
     #[track_caller]
-    pub(crate) fn attached(&self, name: &str, conf: &Value) -> (Pod<'_>, String) {
+    pub(crate) fn attached(&self, name: &str, conf: &Value) -> (Pod, String) {
         let pod = self.pod(name);
         let result = self.done("ADD", conf, &pod).ok_json().unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use lab::kubernetes::{ControlPlane, User};
-use lab::{Netns, Node, POD_NETWORKS, Underlay, eventually};
+use lab::{Netns, Node, CLUSTER_CIDRS, Underlay, eventually};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ fn a_node_has_pod_cidrs_of_both_families_which_survive_the_api_server() {
     let given = pod_cidrs(plane.admin(), "node-1");
     let sizes: Vec<_> = given.iter().map(IpNet::prefix_len).collect();
     assert_eq!(sizes, [24, 64]);
-    for (network, cidr) in POD_NETWORKS.iter().zip(&given) {
+    for (network, cidr) in CLUSTER_CIDRS.iter().zip(&given) {
         assert!(network.contains(cidr), "{cidr} is not of {network}");
     }
 

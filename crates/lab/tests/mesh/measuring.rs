@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use lab::{
-    EchoServer, Family, Load, Netns, Node, Port, Pulse, Underlay, eventually, latency, throughput,
+    EchoServer, Family, Load, Netns, Node, Port, PingStream, Underlay, eventually, latency, throughput,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ impl Scene {
 fn a_cut_cable_is_a_gap_in_the_pulse() {
     let scene = Scene::new();
     for address in scene.addresses() {
-        let pulse = Pulse::ping(&scene.nodes[0], address).unwrap();
+        let pulse = PingStream::ping(&scene.nodes[0], address).unwrap();
         pulse.await_answer(PATIENCE).unwrap();
         let out = scene.cut_a_while();
         pulse.await_answer(PATIENCE).unwrap();
@@ -67,7 +67,7 @@ fn a_cut_cable_is_a_gap_in_the_pulse() {
 fn pings_into_a_cut_cable_are_lost_and_no_others() {
     let scene = Scene::new();
     for address in scene.addresses() {
-        let pulse = Pulse::ping(&scene.nodes[0], address).unwrap();
+        let pulse = PingStream::ping(&scene.nodes[0], address).unwrap();
         pulse.await_answer(PATIENCE).unwrap();
         pulse.reset();
         eventually(PATIENCE, "some answers", || {
@@ -101,7 +101,7 @@ fn pings_into_a_cut_cable_are_lost_and_no_others() {
 fn a_late_answer_is_no_loss() {
     let scene = Scene::new();
     let [one, two] = &scene.nodes;
-    let pulse = Pulse::ping(one, scene.addresses()[0]).unwrap();
+    let pulse = PingStream::ping(one, scene.addresses()[0]).unwrap();
     pulse.await_answer(PATIENCE).unwrap();
     // Packets wait for the other's hardware address, which it does not tell: arp_ignore 8.
     two.sysctl("net.ipv4.conf.all.arp_ignore", "8").unwrap();
@@ -120,7 +120,7 @@ fn a_late_answer_is_no_loss() {
 #[test]
 fn silence_at_the_end_counts() {
     let scene = Scene::new();
-    let pulse = Pulse::ping(&scene.nodes[0], "10.99.0.200".parse().unwrap()).unwrap();
+    let pulse = PingStream::ping(&scene.nodes[0], "10.99.0.200".parse().unwrap()).unwrap();
     eventually(PATIENCE, "a gap", || {
         (pulse.longest_gap() > Duration::from_millis(200)).then_some(())
     })
@@ -133,8 +133,8 @@ fn silence_at_the_end_counts() {
 #[test]
 fn pulses_of_one_namespace_do_not_take_each_others_answers() {
     let scene = Scene::new();
-    let there = Pulse::ping(&scene.nodes[0], scene.addresses()[0]).unwrap();
-    let nowhere = Pulse::ping(&scene.nodes[0], "10.99.0.200".parse().unwrap()).unwrap();
+    let there = PingStream::ping(&scene.nodes[0], scene.addresses()[0]).unwrap();
+    let nowhere = PingStream::ping(&scene.nodes[0], "10.99.0.200".parse().unwrap()).unwrap();
     there.await_answer(PATIENCE).unwrap();
     there.await_answer(PATIENCE).unwrap();
     assert_eq!(nowhere.answers(), 0);
@@ -148,7 +148,7 @@ fn a_connection_outlives_a_cut_cable_and_not_a_dead_server() {
     let mut server = Some(lab::Running::spawn(&mut server, b"").unwrap());
     let address = SocketAddr::new(scene.addresses()[0], 7);
     let pulse = eventually(PATIENCE, "a connection", || {
-        Pulse::tcp(&scene.nodes[0], address).ok()
+        PingStream::tcp(&scene.nodes[0], address).ok()
     })
     .unwrap();
     pulse.await_answer(PATIENCE).unwrap();
@@ -165,7 +165,7 @@ fn an_echo_server_serves_a_pulse() {
     let scene = Scene::new();
     let server = EchoServer::start(&scene.nodes[1], Family::V4, 0).unwrap();
     let address = SocketAddr::new(scene.addresses()[0], server.port().unwrap());
-    let pulse = Pulse::tcp(&scene.nodes[0], address).unwrap();
+    let pulse = PingStream::tcp(&scene.nodes[0], address).unwrap();
     pulse.await_answer(PATIENCE).unwrap();
     pulse.await_answer(PATIENCE).unwrap();
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use ipnet::IpNet;
 use lab::frames::{Arp, EtherType, Ethernet, Ipv4, Mac};
-use lab::{Account, NatKind, Netns, Node, RawLink, Underlay};
+use lab::{SnifferReport, NatKind, Netns, Node, RawLink, Underlay};
 
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 10);
 
@@ -16,7 +16,7 @@ fn pods() -> Vec<IpNet> {
 }
 
 /// What is seen of what `act` does with two nodes and their addresses.
-fn account_of(act: impl Fn([&Node; 2], Ipv4Addr)) -> Account {
+fn account_of(act: impl Fn([&Node; 2], Ipv4Addr)) -> SnifferReport {
     let underlay = Underlay::new().unwrap();
     let sniffer = underlay.watch(&pods()).unwrap();
     let nodes = ["n1", "n2"].map(|name| Node::new(name).unwrap());
@@ -25,7 +25,7 @@ fn account_of(act: impl Fn([&Node; 2], Ipv4Addr)) -> Account {
     sniffer.end().unwrap()
 }
 
-fn has_clear(account: &Account, address: &str) -> bool {
+fn has_clear(account: &SnifferReport, address: &str) -> bool {
     let address: IpAddr = address.parse().unwrap();
     let mut clear = account.clear.iter();
     clear.any(|frame| [frame.ip_source(), frame.ip_destination()].contains(&Some(address)))
@@ -97,7 +97,7 @@ fn the_network_behind_a_router_is_watched_as_well() {
     home.attempt(ping.iter().copied().chain([to.as_str()]))
         .unwrap();
     // The router hides the source: only behind it can it be seen.
-    let is_from_pod = |account: &Account| {
+    let is_from_pod = |account: &SnifferReport| {
         let mut clear = account.clear.iter();
         clear.any(|frame| frame.ip_source() == Some(POD.into()))
     };

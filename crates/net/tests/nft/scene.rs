@@ -60,7 +60,7 @@ impl Place {
     }
 
     /// A pod with the addresses that end in `number`, joined to the node as the plugin does it.
-    pub(crate) fn pod(&self, name: &str, number: u8) -> Pod<'_> {
+    pub(crate) fn pod(&self, name: &str, number: u8) -> Pod {
         let pod = self.node.pod(name).unwrap();
         let (link, mac) = (format!("hc{name}"), format!("02:00:00:00:01:{number:02x}"));
         let (v4, v6) = (format!("10.244.1.{number}"), format!("fd00:1::{number:x}"));

@@ -68,7 +68,7 @@ enum Number {
 }
 
 /// Does an ADD for the pod `p`, deletes its namespace and makes another one at the same path.
-fn path_reused(scene: &Scene, number: Number) -> Pod<'_> {
+fn path_reused(scene: &Scene, number: Number) -> Pod {
     let conf = unmasqueraded_chain();
     let attach = || {
         let pod = scene.pod("p");

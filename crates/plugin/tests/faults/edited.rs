@@ -39,7 +39,7 @@ fn write_list(scene: &Scene, version: &str) {
         .unwrap();
 }
 
-fn cnitool<'a>(scene: &'a Scene, verb: &str) -> CniTool<'a> {
+fn cnitool<'a>(scene: &'a Scene, verb: &str) -> CniTool {
     let tool = scene
         .node
         .cnitool("/etc/cni/net.d", verb, NETWORK, "/run/netns/p");

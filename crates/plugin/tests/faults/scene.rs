@@ -40,7 +40,7 @@ impl Scene {
         scene
     }
 
-    pub(crate) fn pod(&self, name: &str) -> Pod<'_> {
+    pub(crate) fn pod(&self, name: &str) -> Pod {
         self.node.pod(name).unwrap()
     }
 

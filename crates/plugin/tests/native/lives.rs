@@ -23,13 +23,13 @@ pub(crate) enum State {
 /// A pod with its state.
 pub(crate) struct Life<'a> {
     scene: &'a Scene,
-    pod: Pod<'a>,
+    pod: Pod,
     conf: Value,
     state: State,
 }
 
 impl<'a> Life<'a> {
-    pub(crate) fn new(scene: &'a Scene, pod: Pod<'a>, conf: Value) -> Self {
+    pub(crate) fn new(scene: &'a Scene, pod: Pod, conf: Value) -> Self {
         let state = State::Free;
         Self {
             scene,
@@ -43,7 +43,7 @@ impl<'a> Life<'a> {
         self.pod.name()
     }
 
-    pub(crate) fn pod(&self) -> &Pod<'a> {
+    pub(crate) fn pod(&self) -> &Pod {
         &self.pod
     }
 

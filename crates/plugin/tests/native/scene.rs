@@ -62,13 +62,13 @@ impl Scene {
         scene
     }
 
-    pub(crate) fn pod(&self, name: &str) -> Pod<'_> {
+    pub(crate) fn pod(&self, name: &str) -> Pod {
         self.node.pod(name).unwrap()
     }
 
     /// A pod with `eth0` on this network, and the result of its ADD.
     #[track_caller]
-    pub(crate) fn attached(&self, name: &str, conf: &Value) -> (Pod<'_>, Value) {
+    pub(crate) fn attached(&self, name: &str, conf: &Value) -> (Pod, Value) {
         let pod = self.pod(name);
         let result = self.done("ADD", conf, &pod).ok_json().unwrap();
         (pod, result)

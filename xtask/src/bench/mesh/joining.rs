@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{Cluster, JOINED, Node};
+use lab::{MeshCluster, JOIN_TIMEOUT, Node};
 
 /// Numbers that the cluster's own nodes don't have.
 const FIRST: usize = 100;
 
 /// Has one new machine after the other join.
-pub(super) fn times(cluster: &Cluster<'_>, count: usize) -> Result<Vec<Duration>> {
+pub(super) fn times(cluster: &MeshCluster, count: usize) -> Result<Vec<Duration>> {
     let join = |nth| {
         let number = FIRST + nth;
         let node = Node::new(&format!("node-{number}"))?;
@@ -17,7 +17,7 @@ pub(super) fn times(cluster: &Cluster<'_>, count: usize) -> Result<Vec<Duration>
         let mut member = cluster.newcomer(&node, number)?;
         let start = Instant::now();
         member.launch()?;
-        member.await_ready(JOINED)?;
+        member.await_ready(JOIN_TIMEOUT)?;
         let time = start.elapsed();
         let (is_served, message) = member.condition("NetworksServed")?;
         ensure!(is_served, "ready, and yet not served: {message}");

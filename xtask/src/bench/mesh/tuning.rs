@@ -6,7 +6,7 @@
 //! sender had not divided yet, and there would be nothing to join.
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Load, Netns, Site, UPLINK};
+use lab::{MeshCluster, Topology, Load, Netns, Site, UPLINK};
 
 use super::ratio::Ratio;
 use super::way::{Stage, Way};
@@ -21,13 +21,13 @@ pub(super) struct Tuning {
 
 /// Makes a cluster of its own, and has pods with it and without it take turns.
 pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
-    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
+    let grounds = Topology::new(&[Site::Open, Site::Open])?;
     for node in &grounds.nodes {
         for [feature, state] in [["tx-udp-segmentation", "off"], ["gro", "on"]] {
             node.run(["ethtool", "-K", UPLINK, feature, state])?;
         }
     }
-    let mut cluster = Cluster::new(&grounds)?;
+    let mut cluster = MeshCluster::new(&grounds)?;
     for member in &cluster.members {
         let config = member.config(&cluster.headscale.url());
         member.configure(&format!("{config}  namespace: own\n"))?;

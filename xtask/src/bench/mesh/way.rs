@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Attached, Cluster, Latency, Load, MeshPath, Netns, Node, Pulse, eventually};
+use lab::{AttachedPod, MeshCluster, Latency, Load, MeshPath, Netns, Node, PingStream, eventually};
 
 use super::Family;
 
@@ -44,14 +44,14 @@ pub(super) struct Sent {
 /// Two nodes and a pod on each.
 pub(super) struct Stage<'a> {
     nodes: [&'a Node; 2],
-    pods: [Attached<'a>; 2],
+    pods: [AttachedPod; 2],
     /// The second node's on the underlay, then on the mesh.
     addresses: [[IpAddr; 2]; 2],
     tailscaleds: [u32; 2],
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(cluster: &Cluster<'a>) -> Result<Self> {
+    pub(super) fn new(cluster: &MeshCluster) -> Result<Self> {
         let [first, second] = &cluster.members[..] else {
             anyhow::bail!("a comparison takes two nodes");
         };
@@ -68,8 +68,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Packets go by the relay at first, which is not what is compared.
-    pub(super) fn await_direct(&self, cluster: &Cluster<'_>) -> Result<()> {
-        let _pulse = Pulse::ping(&self.pods[0].pod, self.address(Way::Pods, Family::Ipv4)?)?;
+    pub(super) fn await_direct(&self, cluster: &MeshCluster) -> Result<()> {
+        let _pulse = PingStream::ping(&self.pods[0].pod, self.address(Way::Pods, Family::Ipv4)?)?;
         let [first, second] = &cluster.members[..] else {
             anyhow::bail!("a comparison takes two nodes");
         };

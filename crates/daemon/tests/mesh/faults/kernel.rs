@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use lab::{JOINED, Member, Netns, eventually, without_learnt};
+use lab::{JOIN_TIMEOUT, MeshNode, Netns, eventually, without_dynamic_elements};
 
 use super::{PUT_BACK, RESTARTED, our_rules, reaches, with_two_nodes};
 
@@ -34,18 +34,18 @@ const WIPED: [(&str, &str); 6] = [
 ];
 
 /// All of that, without what changes by itself: counters, and what packets put into sets.
-fn state(member: &Member<'_>) -> Option<String> {
+fn state(member: &MeshNode) -> Option<String> {
     let routes = "for family in -4 -6; do
                       ip $family route show table 26723 | sort
                       ip $family route show table main | sort
                   done";
     let routes = member.sh(routes).ok()?;
     let tables = member.sh("nft --stateless list table inet headcni").ok()?;
-    Some([our_rules(member), routes, without_learnt(&tables)].concat())
+    Some([our_rules(member), routes, without_dynamic_elements(&tables)].concat())
 }
 
 /// Waits until all of it is there again as it was.
-fn await_state(member: &Member<'_>, before: &str, limit: Duration, what: &str) {
+fn await_state(member: &MeshNode, before: &str, limit: Duration, what: &str) {
     let is_back = || (state(member)? == before).then_some(());
     eventually(limit, &format!("what was there before {what}"), is_back).unwrap_or_else(|error| {
         let now = state(member).unwrap_or_default();
@@ -69,7 +69,7 @@ fn what_others_wipe_is_put_back() {
                 await_state(member, &before, PUT_BACK, &what);
             });
         }
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
 
         let what = "the mesh's link switched off";
         talk.silence(what, RESTARTED, || {
@@ -80,7 +80,7 @@ fn what_others_wipe_is_put_back() {
         for to in members {
             reaches(&talk.caller, to);
         }
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
 
         let what = "the mesh's link deleted";
         talk.silence(what, RESTARTED, || {
@@ -88,7 +88,7 @@ fn what_others_wipe_is_put_back() {
             member.node.run(delete).unwrap();
             await_state(member, &before, RESTARTED, what);
         });
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     });
 }
 
@@ -103,7 +103,7 @@ fn a_cable_that_was_pulled_is_put_back() {
             underlay.mend(port).unwrap();
         });
         for member in &cluster.members {
-            member.await_ready(JOINED * 3).unwrap();
+            member.await_ready(JOIN_TIMEOUT * 3).unwrap();
         }
     });
 }

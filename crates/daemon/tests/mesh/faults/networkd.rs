@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use lab::{JOINED, Member, Netns, Running, Signal, eventually};
+use lab::{JOIN_TIMEOUT, MeshNode, Netns, Running, Signal, eventually};
 
 use super::{PUT_BACK, our_rules, with_two_nodes};
 
@@ -29,7 +29,7 @@ const REMOVING: &str = "Removing foreign routing policy rule";
 /// Starts it and gives it a new link; what it said until it had configured that. With a link it takes
 /// all rules away that it did not make. Where there is an udev it does so at its start, too; without one
 /// it has its first links before it has asked for the rules.
-fn live(member: &Member<'_>, link: &str) -> String {
+fn live(member: &MeshNode, link: &str) -> String {
     let before = log(member).len();
     let since = || log(member).split_off(before);
     let mut command = member.node.command("sh");
@@ -41,7 +41,7 @@ fn live(member: &Member<'_>, link: &str) -> String {
     let networkd = Running::spawn(&mut command, b"").unwrap();
     let await_configured = |link: &str| {
         let end = format!("{link}: State changed: configuring -> configured");
-        eventually(JOINED, &format!("networkd has configured {link}"), || {
+        eventually(JOIN_TIMEOUT, &format!("networkd has configured {link}"), || {
             since().contains(&end).then_some(())
         })
         .unwrap_or_else(|error| panic!("{error}: {}", since()));
@@ -56,13 +56,13 @@ fn live(member: &Member<'_>, link: &str) -> String {
     since()
 }
 
-fn log(member: &Member<'_>) -> String {
+fn log(member: &MeshNode) -> String {
     fs::read_to_string(member.file(LOG)).unwrap_or_default()
 }
 
-fn await_file(member: &Member<'_>, is_there: bool) {
+fn await_file(member: &MeshNode, is_there: bool) {
     member.signal(Signal::HUP);
-    eventually(JOINED, "networkd is told otherwise", || {
+    eventually(JOIN_TIMEOUT, "networkd is told otherwise", || {
         (member.file(KEEP_OFF).exists() == is_there).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
@@ -108,11 +108,11 @@ fn systemd_networkd_is_kept_off_or_what_it_takes_away_is_put_back() {
                 let count = removed.iter().filter(|line| line.contains(&of)).count();
                 assert!(count >= 2, "both families of {priority}: {removed:#?}");
             }
-            eventually(JOINED, "our rules are back", || {
+            eventually(JOIN_TIMEOUT, "our rules are back", || {
                 (our_rules(member) == ours).then_some(())
             })
             .unwrap_or_else(|error| panic!("{error:#}\n{}", our_rules(member)));
         });
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     });
 }

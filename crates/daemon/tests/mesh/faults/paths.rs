@@ -1,12 +1,12 @@
 //! The direct way between two nodes goes, and comes back.
 
-use lab::{JOINED, Member, MeshPath, Port, eventually};
+use lab::{JOIN_TIMEOUT, MeshNode, MeshPath, Port, eventually};
 
 use super::{PUT_BACK, RESTARTED, await_path, reading, with_two_nodes_aside};
 use crate::talk;
 
 /// Drops without a word what comes from another machine by UDP. The server and its relay are another one.
-fn cut(member: &Member<'_>, from: &Port) {
+fn cut(member: &MeshNode, from: &Port) {
     let (v4, v6) = (from.v4, from.v6.unwrap());
     member
         .sh(&format!(
@@ -21,7 +21,7 @@ fn cut(member: &Member<'_>, from: &Port) {
         .unwrap();
 }
 
-fn changes(member: &Member<'_>) -> f64 {
+fn changes(member: &MeshNode) -> f64 {
     reading(member, "headcni_mesh_path_changes_total", &[])
 }
 
@@ -37,7 +37,7 @@ fn a_relay_takes_over_while_there_is_no_direct_way() {
             cut(&members[0], &ports[1]);
             cut(&members[1], &ports[0]);
             for (from, to) in [(0, 1), (1, 0)] {
-                eventually(JOINED, "a relay", || {
+                eventually(JOIN_TIMEOUT, "a relay", || {
                     let path = members[from].path_to(&members[to]).ok()?;
                     (path == MeshPath::Relay).then_some(())
                 })

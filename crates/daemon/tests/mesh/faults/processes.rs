@@ -3,19 +3,19 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use lab::{Attached, JOINED, Member, Netns, eventually, tools};
+use lab::{AttachedPod, JOIN_TIMEOUT, MeshNode, Netns, eventually, tools};
 
 use super::{RESTARTED, reaches, with_two_nodes};
 use crate::dns;
 
 /// The mesh's link by its number: another tailscaled has another one.
-fn link(member: &Member<'_>) -> u64 {
+fn link(member: &MeshNode) -> u64 {
     let link = member.node.link("headcni01").unwrap().unwrap();
     link["ifindex"].as_u64().unwrap()
 }
 
 /// Puts another file in a program's place, for this node only.
-fn replace(member: &Member<'_>, program: &Path) {
+fn replace(member: &MeshNode, program: &Path) {
     let program = program.display();
     member
         .sh(&format!(
@@ -33,19 +33,19 @@ fn a_daemon_that_ends_and_comes_back_costs_no_packet() {
         talk.loses_nothing("daemon killed and started", || {
             member.kill_daemon().unwrap();
             member.launch().unwrap();
-            member.await_ready(JOINED).unwrap();
+            member.await_ready(JOIN_TIMEOUT).unwrap();
         });
         talk.loses_nothing("daemon ended and started", || {
             member.stop_daemon().unwrap();
             member.launch().unwrap();
-            member.await_ready(JOINED).unwrap();
+            member.await_ready(JOIN_TIMEOUT).unwrap();
         });
         talk.loses_nothing("daemon and tailscaled upgraded", || {
             replace(member, &tools::headcni_daemon());
             replace(member, &tools::TAILSCALE.program("tailscaled"));
             member.stop_daemon().unwrap();
             member.launch().unwrap();
-            member.await_ready(JOINED).unwrap();
+            member.await_ready(JOIN_TIMEOUT).unwrap();
         });
         assert_eq!((member.tailscaled_pid().unwrap(), link(member)), before);
         assert!(member.log().contains("its program was replaced"));
@@ -69,12 +69,12 @@ fn a_tailscaled_that_dies_is_started_again() {
                     .node
                     .run(["kill", "-9", &before.to_string()])
                     .unwrap();
-                eventually(JOINED, "another tailscaled", || {
+                eventually(JOIN_TIMEOUT, "another tailscaled", || {
                     member.tailscaled_pid().ok().filter(|pid| *pid != before)
                 })
                 .unwrap();
             });
-            member.await_ready(JOINED).unwrap();
+            member.await_ready(JOIN_TIMEOUT).unwrap();
         }
         // Who dies while nobody looks after it is missed by the next one who does.
         let member = &mut cluster.members[0];
@@ -88,14 +88,14 @@ fn a_tailscaled_that_dies_is_started_again() {
                 member.launch().unwrap();
             },
         );
-        member.await_ready(JOINED).unwrap();
+        member.await_ready(JOIN_TIMEOUT).unwrap();
     });
 }
 
 /// Packets of a pod and of its node to members of the mesh get no answer; whoever watches the wires says
 /// whether they were seen there.
-fn ask_in_vain(member: &Member<'_>, pod: &Attached<'_>, members: &[IpAddr]) {
-    eventually(JOINED, "the mesh's link is gone", || {
+fn ask_in_vain(member: &MeshNode, pod: &AttachedPod, members: &[IpAddr]) {
+    eventually(JOIN_TIMEOUT, "the mesh's link is gone", || {
         member
             .node
             .link("headcni01")
@@ -141,14 +141,14 @@ fn what_is_for_members_is_not_in_clear_while_tailscaled_is_away() {
             ))
             .unwrap();
         member.launch().unwrap();
-        eventually(JOINED, "a table", || {
+        eventually(JOIN_TIMEOUT, "a table", || {
             member.sh("nft list table inet headcni").ok()
         })
         .unwrap();
         ask_in_vain(member, &talk.caller, &members);
 
         member.sh(&format!("umount {program}")).unwrap();
-        member.await_ready(JOINED * 2).unwrap();
+        member.await_ready(JOIN_TIMEOUT * 2).unwrap();
         for to in &members[..2] {
             reaches(&talk.caller, *to);
         }

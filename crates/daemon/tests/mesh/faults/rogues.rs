@@ -1,6 +1,6 @@
 //! Members of the mesh that are no nodes of the cluster, and say that pods are theirs.
 
-use lab::{Cluster, JOINED, Join, Member, Netns, Node, TAG, Tailscaled, eventually};
+use lab::{MeshCluster, JOIN_TIMEOUT, Join, MeshNode, Netns, Node, TAG, Tailscaled, eventually};
 use serde_json::json;
 
 use super::{HARDLY, PUT_BACK, REPAIRED, Talk, with_two_nodes};
@@ -107,7 +107,7 @@ fn a_network_around_a_nodes_cuts_nobody_off() {
                 member.sh("rm /var/lib/headcni/mesh.json").unwrap();
                 let before = member.log().len();
                 member.launch().unwrap();
-                eventually(JOINED, "the new daemon names the thief", || {
+                eventually(JOIN_TIMEOUT, "the new daemon names the thief", || {
                     member.log().get(before..)?.contains(&claim).then_some(())
                 })
                 .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
@@ -137,9 +137,9 @@ fn where_kubernetes_is_believed_a_nodes_network_leads_to_that_node_only() {
                     let thief = cluster.headscale.node_named("thief").unwrap();
                     thief[key].to_string().contains(SECONDS).then_some(())
                 };
-                eventually(JOINED, "it is approved", || has("approved_routes")).unwrap();
+                eventually(JOIN_TIMEOUT, "it is approved", || has("approved_routes")).unwrap();
                 // The server sends packets to another while the node is away, and goes on when it is back.
-                eventually(JOINED, "the thief serves it", || {
+                eventually(JOIN_TIMEOUT, "the thief serves it", || {
                     cluster.headscale.approve("node-2", &[]).unwrap();
                     has("subnet_routes")
                 })
@@ -148,7 +148,7 @@ fn where_kubernetes_is_believed_a_nodes_network_leads_to_that_node_only() {
                 let claim =
                     format!("thief claims {SECONDS}, which overlaps {SECONDS} of Node node-2");
                 told::await_failing(member, "NetworksUnique", &[&claim]);
-                eventually(JOINED, "no route leads to the thief", || {
+                eventually(JOIN_TIMEOUT, "no route leads to the thief", || {
                     let routes = member.sh("ip -4 route show table 26723").ok()?;
                     (!routes.contains(SECONDS)).then_some(())
                 })
@@ -161,7 +161,7 @@ fn where_kubernetes_is_believed_a_nodes_network_leads_to_that_node_only() {
 }
 
 /// Makes the first node go by what the Kubernetes API said before it went away.
-fn believe_kubernetes(cluster: &mut Cluster<'_>) {
+fn believe_kubernetes(cluster: &mut MeshCluster) {
     let url = cluster.headscale.url();
     let second = cluster.headscale.node_named("node-2").unwrap();
     let second = json!({
@@ -187,20 +187,20 @@ fn believe_kubernetes(cluster: &mut Cluster<'_>) {
     let more = "kubernetes:\n  kubeconfig: /etc/headcni/kubeconfig\n";
     member.configure(&format!("{config}{more}")).unwrap();
     member.launch().unwrap();
-    let away = member.await_condition("KubernetesReachable", false, JOINED);
+    let away = member.await_condition("KubernetesReachable", false, JOIN_TIMEOUT);
     away.unwrap();
     told::await_holding(member, "NetworksUnique");
 }
 
 /// What a thief would get is refused on the node that it leaves from.
-fn gets_nothing(from: &Member<'_>, thief: &Node, talk: &Talk<'_>) {
+fn gets_nothing(from: &MeshNode, thief: &Node, talk: &Talk<'_>) {
     let is_refused = || {
         let routes = from.sh("ip -4 route show table 26723").ok()?;
         let refused = format!("unreachable {HALF} ");
         let mut lines = routes.lines();
         lines.any(|line| line.starts_with(&refused)).then_some(())
     };
-    eventually(JOINED, &format!("{HALF} leads nowhere"), is_refused)
+    eventually(JOIN_TIMEOUT, &format!("{HALF} leads nowhere"), is_refused)
         .unwrap_or_else(|error| panic!("{error:#}\n{}", from.told()));
     let rule = format!("iifname tailscale0 ip daddr {FIRSTS} counter");
     let table = format!(
@@ -217,15 +217,15 @@ fn gets_nothing(from: &Member<'_>, thief: &Node, talk: &Talk<'_>) {
     // It is this route that keeps them: the talk goes on all the while.
     from.sh(&format!("ip route delete unreachable {HALF} table 26723"))
         .unwrap();
-    eventually(JOINED, "packets got elsewhere", || {
+    eventually(JOIN_TIMEOUT, "packets got elsewhere", || {
         (!is_empty()).then_some(())
     })
     .unwrap();
-    eventually(JOINED, "the route is back", is_refused).unwrap();
+    eventually(JOIN_TIMEOUT, "the route is back", is_refused).unwrap();
 }
 
 /// Joins as a person would.
-fn join<'n>(cluster: &Cluster<'_>, node: &'n Node, key: &str, network: &str) -> Tailscaled<'n> {
+fn join<'n>(cluster: &MeshCluster, node: &'n Node, key: &str, network: &str) -> Tailscaled {
     let headscale = &cluster.headscale;
     cluster.grounds.underlay.plug(node).unwrap();
     let tailscaled = Tailscaled::start(node, headscale.ca_file()).unwrap();
@@ -239,9 +239,9 @@ fn join<'n>(cluster: &Cluster<'_>, node: &'n Node, key: &str, network: &str) -> 
 }
 
 /// Waits until every node's tailscaled has been told that a network leads to a stranger.
-fn await_heard(cluster: &Cluster<'_>, who: &str, network: &str) {
+fn await_heard(cluster: &MeshCluster, who: &str, network: &str) {
     for member in &cluster.members {
-        eventually(JOINED, &format!("{network} leads to {who}"), || {
+        eventually(JOIN_TIMEOUT, &format!("{network} leads to {who}"), || {
             let status = member.tailscaled_status().ok()?;
             let mut peers = status["Peer"].as_object()?.values();
             let stranger = peers.find(|peer| peer["HostName"] == who)?;
@@ -253,7 +253,7 @@ fn await_heard(cluster: &Cluster<'_>, who: &str, network: &str) {
 }
 
 /// Only what is a node's has a route, and it leads to that node.
-fn check_routes(cluster: &Cluster<'_>) {
+fn check_routes(cluster: &MeshCluster) {
     for (member, others) in cluster.members.iter().zip([SECONDS, FIRSTS]) {
         let routes = member.sh("ip -4 route show table 26723").unwrap();
         let led = routes.lines().filter(|line| line.contains("headcni01"));
@@ -267,8 +267,8 @@ fn check_routes(cluster: &Cluster<'_>) {
     }
 }
 
-fn goes_on_serving(cluster: &Cluster<'_>) {
-    cluster.members[0].await_ready(JOINED).unwrap();
+fn goes_on_serving(cluster: &MeshCluster) {
+    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
     let served = |name: &str| {
         let node = cluster.headscale.node_named(name).unwrap();
         node["subnet_routes"].to_string().contains(FIRSTS)

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use lab::{Call, JOINED, Member, eventually_and_gently, tools};
+use lab::{Call, JOIN_TIMEOUT, MeshNode, eventually_slowly, tools};
 use serde_json::{Value, json};
 
 use super::{BACK_IN, Talk, await_path, reaches, reading, with_two_nodes, with_two_nodes_aside};
@@ -21,7 +21,7 @@ const REJECT_AFTER_TIME: f64 = 180.0;
 
 /// Pods come and go on both nodes, and reach those that are there. They live for so many answers to one of
 /// them, of which none is lost.
-fn pods_come_and_go(members: &[Member<'_>], talk: &Talk<'_>, answers: u64) {
+fn pods_come_and_go(members: &[MeshNode], talk: &Talk<'_>, answers: u64) {
     let [one, other] = [0, 1].map(|nth| members[nth].pod("new").unwrap());
     for ip in &other.ips {
         reaches(&one, *ip);
@@ -40,7 +40,7 @@ fn pods_come_and_go(members: &[Member<'_>], talk: &Talk<'_>, answers: u64) {
 
 /// As after a reboot: nothing runs, and the kernel and `/run` know of nothing. Pods stay, unlike
 /// after a real one, and so do their links.
-fn reboot(member: &mut Member<'_>) {
+fn reboot(member: &mut MeshNode) {
     let pid = member.tailscaled_pid().unwrap();
     member.kill_daemon().unwrap();
     member
@@ -60,7 +60,7 @@ fn reboot(member: &mut Member<'_>) {
         .unwrap();
 }
 
-fn status(member: &Member<'_>) {
+fn status(member: &MeshNode) {
     let call = Call::new("STATUS")
         .path("/opt/cni/bin")
         .conf(&member.conf().unwrap());
@@ -77,7 +77,7 @@ fn pods_need_no_server() {
             cluster.headscale.kill().unwrap();
             for member in &cluster.members {
                 member
-                    .await_condition("HeadscaleReachable", false, JOINED)
+                    .await_condition("HeadscaleReachable", false, JOIN_TIMEOUT)
                     .unwrap();
                 status(member);
             }
@@ -89,9 +89,9 @@ fn pods_need_no_server() {
             cluster.headscale.resume().unwrap();
             for member in &cluster.members {
                 member
-                    .await_condition("HeadscaleReachable", true, JOINED * 3)
+                    .await_condition("HeadscaleReachable", true, JOIN_TIMEOUT * 3)
                     .unwrap();
-                member.await_ready(JOINED).unwrap();
+                member.await_ready(JOIN_TIMEOUT).unwrap();
             }
         });
 
@@ -109,7 +109,7 @@ fn pods_need_no_server() {
                 sleep(BEFORE_DAEMON);
                 member.launch().unwrap();
                 for condition in ["NetworkReady", "CNIConfigWritten"] {
-                    member.await_condition(condition, true, JOINED).unwrap();
+                    member.await_condition(condition, true, JOIN_TIMEOUT).unwrap();
                 }
                 let other = member.pod("other").unwrap();
                 for ip in other.ips.iter().chain(&talk.caller.ips) {
@@ -122,7 +122,7 @@ fn pods_need_no_server() {
             },
         );
         for member in &cluster.members {
-            member.await_ready(JOINED * 3).unwrap();
+            member.await_ready(JOIN_TIMEOUT * 3).unwrap();
         }
     });
 }
@@ -153,21 +153,21 @@ fn pods_need_no_server_for_longer_than_a_session_lasts() {
         talk.silence("headscale back after 200 s", BACK_IN, || {
             cluster.headscale.resume().unwrap();
             // By then each tries again after half a minute only.
-            eventually_and_gently(JOINED, "both nodes are connected", || {
+            eventually_slowly(JOIN_TIMEOUT, "both nodes are connected", || {
                 let nodes = cluster.headscale.nodes().ok()?;
                 let is_online = |node: &Value| node["online"] == true;
                 nodes.iter().all(is_online).then_some(())
             })
             .unwrap();
             for member in &cluster.members {
-                member.await_ready(JOINED).unwrap();
+                member.await_ready(JOIN_TIMEOUT).unwrap();
             }
         });
     });
 }
 
 /// What a node is unready without: whether it holds, and since when.
-fn required(member: &Member<'_>) -> Vec<Value> {
+fn required(member: &MeshNode) -> Vec<Value> {
     let ready = member.ready().unwrap();
     assert_eq!(ready["ready"], true, "{ready:#}");
     let all = ready["conditions"].as_array().unwrap().iter();
@@ -193,7 +193,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(member: &Member<'_>) -> Self {
+    fn of(member: &MeshNode) -> Self {
         let peers = "headcni_mesh_peers";
         let by = |name: &str, label: &str, value: &str| reading(member, name, &[(label, value)]);
         let networks = |state| by("headcni_mesh_networks", "state", state);

@@ -20,7 +20,7 @@ pub(super) const PORT: u16 = 5000;
 
 /// A pod that is not what it should be, or one that suffers from it.
 pub(super) struct Party<'a> {
-    pub(super) pod: Pod<'a>,
+    pub(super) pod: Pod,
     /// Of IPv4, and of IPv6 if it has one.
     pub(super) ips: Vec<IpAddr>,
     pub(super) mac: Mac,

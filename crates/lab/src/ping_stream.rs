@@ -1,4 +1,4 @@
-//! Something small every 20 ms, to see for how long a way was interrupted, and what was lost on it.
+//! A ping or TCP byte every 20 ms, to measure outages and losses.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,29 +20,28 @@ use crate::frames::{Icmp, Icmpv6, Ipv4, Ipv6};
 use crate::netns::Netns;
 use crate::wait::eventually;
 
-const BEAT: Duration = Duration::from_millis(20);
-/// No answer for as long as ten beats take: it is quiet.
-const QUIET: Duration = Duration::from_millis(200);
-/// Room for all answers that come while the beating thread does not get to run: what the kernel drops
-/// here was not lost on its way.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// A gap of ten intervals is an outage.
+const OUTAGE: Duration = Duration::from_millis(200);
+/// Answers that the kernel drops here would be taken for lost ones.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// Every answer in a namespace is shown to all who ping from it: each knows its own by this.
+/// Every raw socket of a netns gets all answers. The ID tells whose they are.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
-/// One that beats until dropped, and notes when an answer comes.
+/// Runs until dropped.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct PingStream {
     record: Shared,
-    beating: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-/// A ping that nobody answered.
+/// A ping without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// Its place among the pings of its pulse, from 1.
+    /// Counted from 1.
     pub number: u64,
-    /// When it was sent, from the pulse's start or last reset.
+    /// Time from the start, or the last reset, until it was sent.
     pub after: Duration,
 }
 
@@ -50,15 +49,15 @@ pub struct Lost {
 struct Record {
     last: Instant,
     longest: Duration,
-    /// Those since `since` that were worth to be noted.
-    silences: Vec<Duration>,
+    /// Since `since`.
+    outages: Vec<Duration>,
     answers: u64,
-    /// The number of the last ping.
+    /// Number of the last ping.
     sent: u64,
-    /// Pings since `since` without an answer so far, by their numbers: when they were sent.
+    /// Pings since `since` without an answer, by number, with the time they were sent.
     unanswered: BTreeMap<u64, Instant>,
     since: Instant,
-    is_over: bool,
+    is_stopped: bool,
     broken: Option<ErrorKind>,
 }
 
@@ -68,12 +67,12 @@ impl Record {
         Self {
             last: now,
             longest: Duration::ZERO,
-            silences: Vec::new(),
+            outages: Vec::new(),
             answers: 0,
             sent: 0,
             unanswered: BTreeMap::new(),
             since: now,
-            is_over: false,
+            is_stopped: false,
             broken: None,
         }
     }
@@ -81,12 +80,12 @@ impl Record {
     fn reset(&mut self) {
         let now = Instant::now();
         (self.last, self.longest) = (now, Duration::ZERO);
-        self.silences.clear();
+        self.outages.clear();
         self.unanswered.clear();
         self.since = now;
     }
 
-    /// Counts a ping that is sent now; what it carries in its field of 16 bits.
+    /// Counts a ping and returns its sequence field.
     fn send(&mut self) -> u16 {
         self.sent += 1;
         self.unanswered.insert(self.sent, Instant::now());
@@ -96,24 +95,24 @@ impl Record {
     fn note(&mut self) {
         let gap = self.last.elapsed();
         self.longest = self.longest.max(gap);
-        self.silences.extend(worth_noting(gap));
+        self.outages.extend(outage(gap));
         self.last = Instant::now();
         self.answers += 1;
     }
 
-    /// Notes an answer, however late: it is to the last ping that carried this.
-    fn note_answer_to(&mut self, carried: u16) {
+    /// The last ping with this sequence field is answered, if late.
+    fn note_answer_to(&mut self, seq: u16) {
         self.note();
-        let ago = sequence(self.sent).wrapping_sub(carried);
+        let ago = sequence(self.sent).wrapping_sub(seq);
         if let Some(number) = self.sent.checked_sub(ago.into()) {
             self.unanswered.remove(&number);
         }
     }
 
-    /// One that lasts counts.
-    fn silences(&self) -> Vec<Duration> {
-        let now = worth_noting(self.last.elapsed());
-        self.silences.iter().copied().chain(now).collect()
+    /// Includes one that lasts.
+    fn outages(&self) -> Vec<Duration> {
+        let current = outage(self.last.elapsed());
+        self.outages.iter().copied().chain(current).collect()
     }
 
     fn lost(&self, until: u64) -> Vec<Lost> {
@@ -126,18 +125,17 @@ impl Record {
     }
 }
 
-fn worth_noting(gap: Duration) -> Option<Duration> {
-    (gap >= QUIET).then_some(gap)
+fn outage(gap: Duration) -> Option<Duration> {
+    (gap >= OUTAGE).then_some(gap)
 }
 
-/// The last 16 bits of a number.
+/// The lower 16 bits.
 fn sequence(number: u64) -> u16 {
     let [.., high, low] = number.to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
-impl Pulse {
-    /// Pings an address.
+impl PingStream {
     pub fn ping(from: &impl Netns, to: IpAddr) -> Result<Self> {
         let open = || -> io::Result<OwnedFd> {
             let (family, protocol) = match to {
@@ -146,48 +144,48 @@ impl Pulse {
             };
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))?;
-            set_socket_timeout(&socket, Timeout::Recv, Some(BEAT))?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(INTERVAL))?;
             set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)?;
             Ok(socket)
         };
         let socket = from
             .enter(open)?
-            .with_context(|| format!("open a socket to ping {to}"))?;
+            .with_context(|| format!("open a raw socket to ping {to}"))?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Ok(Self::start(move |record| {
             let request = echo_request(to, id, record.with(Record::send));
-            // A way that is not there now may come back. What is refused here has no answer either.
+            // A route may be missing for a while. A ping that cannot be sent counts as lost.
             let _ = sendto(
                 &socket,
                 &request,
                 SendFlags::empty(),
                 &SocketAddr::new(to, 0),
             );
-            let end = Instant::now() + BEAT;
+            let end = Instant::now() + INTERVAL;
             while Instant::now() < end {
-                if let Some(carried) = next_answer(&socket, to, id) {
-                    record.with(|record| record.note_answer_to(carried));
+                if let Some(seq) = next_answer(&socket, to, id) {
+                    record.with(|record| record.note_answer_to(seq));
                 }
             }
             Ok(())
         }))
     }
 
-    /// Talks to an [`EchoServer`](crate::EchoServer) over one connection, which must not break.
+    /// One connection to an [`EchoServer`](crate::EchoServer).
     pub fn tcp(from: &impl Netns, server: SocketAddr) -> Result<Self> {
         let connect = || TcpStream::connect_timeout(&server, Duration::from_secs(10));
         let mut stream = from
             .enter(connect)?
             .with_context(|| format!("connect to {server}"))?;
-        stream.set_nodelay(true).context("send at once")?;
+        stream.set_nodelay(true).context("set TCP_NODELAY")?;
         stream
-            .set_read_timeout(Some(BEAT))
-            .context("set a time limit")?;
+            .set_read_timeout(Some(INTERVAL))
+            .context("set a timeout")?;
         stream
-            .set_write_timeout(Some(BEAT))
-            .context("set a time limit")?;
+            .set_write_timeout(Some(INTERVAL))
+            .context("set a timeout")?;
         Ok(Self::start(move |record| {
-            let end = Instant::now() + BEAT;
+            let end = Instant::now() + INTERVAL;
             let mut buffer = [0; 4096];
             match stream.write(b".") {
                 Err(error) if !is_late(&error) => return Err(error),
@@ -205,61 +203,57 @@ impl Pulse {
         }))
     }
 
-    fn start(mut beat: impl FnMut(&Shared) -> io::Result<()> + Send + 'static) -> Self {
+    fn start(mut step: impl FnMut(&Shared) -> io::Result<()> + Send + 'static) -> Self {
         let record = Shared(Arc::new(Mutex::new(Record::new())));
-        let ours = record.clone();
-        let beating = thread::spawn(move || {
-            while !ours.with(|record| record.is_over) {
-                if let Err(error) = beat(&ours) {
-                    return ours.with(|record| record.broken = Some(error.kind()));
+        let shared = record.clone();
+        let thread = thread::spawn(move || {
+            while !shared.with(|record| record.is_stopped) {
+                if let Err(error) = step(&shared) {
+                    return shared.with(|record| record.broken = Some(error.kind()));
                 }
             }
         });
         Self {
             record,
-            beating: Some(beating),
+            thread: Some(thread),
         }
     }
 
-    /// The longest time without an answer, from the start until now: silence that lasts counts.
+    /// The longest time without an answer, including one that lasts.
     pub fn longest_gap(&self) -> Duration {
         self.record
             .with(|record| record.longest.max(record.last.elapsed()))
     }
 
-    /// Every time without an answer from the start, or the last reset, until now, one after the other, if
-    /// it was longer than some beats: a way can be interrupted more than once.
-    pub fn silences(&self) -> Vec<Duration> {
-        self.record.with(|record| record.silences())
+    /// All gaps of at least 200 ms since the start or the last reset.
+    pub fn outages(&self) -> Vec<Duration> {
+        self.record.with(|record| record.outages())
     }
 
-    /// How many answers came.
     pub fn answers(&self) -> u64 {
         self.record.with(|record| record.answers)
     }
 
-    /// The pings from the start, or the last reset, until now that have no answer. Late ones have one:
-    /// it is waited for, but no longer than `patience`. Of a connection nothing is lost as long as it
-    /// is not [broken](Self::broken).
-    pub fn lost(&self, patience: Duration) -> Vec<Lost> {
+    /// Pings without an answer since the start or the last reset. Waits up to `timeout` for late answers. A
+    /// TCP connection loses nothing until it is [broken](Self::broken).
+    pub fn lost(&self, timeout: Duration) -> Vec<Lost> {
         let until = self.record.with(|record| record.sent);
         let lost = || self.record.with(|record| record.lost(until));
-        // What has not come by then is what is asked for.
-        let _ = eventually(patience, "all answers", || lost().is_empty().then_some(()));
+        // The caller wants the rest.
+        let _ = eventually(timeout, "all answers", || lost().is_empty().then_some(()));
         lost()
     }
 
-    /// Why the connection is no more, if it is so.
+    /// Why the connection broke, if it did.
     pub fn broken(&self) -> Option<ErrorKind> {
         self.record.with(|record| record.broken)
     }
 
-    /// Forgets all gaps and losses until now.
+    /// Forgets gaps and losses so far.
     pub fn reset(&self) {
         self.record.with(Record::reset);
     }
 
-    /// Waits for the next answer.
     pub fn await_answer(&self, deadline: Duration) -> Result<()> {
         let before = self.answers();
         eventually(deadline, "an answer", || {
@@ -268,21 +262,20 @@ impl Pulse {
     }
 }
 
-impl Drop for Pulse {
+impl Drop for PingStream {
     fn drop(&mut self) {
-        self.record.with(|record| record.is_over = true);
-        // Its socket holds the namespace: it is closed when this returns.
-        let _ = self.beating.take().map(JoinHandle::join);
+        self.record.with(|record| record.is_stopped = true);
+        // The thread's socket holds the netns.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// A record that the beating thread writes.
 #[derive(Debug, Clone)]
 struct Shared(Arc<Mutex<Record>>);
 
 impl Shared {
-    fn with<T>(&self, look: impl FnOnce(&mut Record) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, access: impl FnOnce(&mut Record) -> T) -> T {
+        access(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -291,32 +284,32 @@ fn is_late(error: &io::Error) -> bool {
 }
 
 fn echo_request(to: IpAddr, id: u16, sequence: u16) -> Vec<u8> {
-    // The kernel makes the head, and of IPv6 the checksum, which needs the source.
+    // The kernel adds the IP header and the ICMPv6 checksum.
     match to {
         IpAddr::V4(to) => {
-            let message = Icmp::echo_request(id, sequence, b"pulse");
+            let message = Icmp::echo_request(id, sequence, b"ping");
             Ipv4::new(Ipv4Addr::UNSPECIFIED, to).icmp(message)[20..].to_vec()
         }
         IpAddr::V6(to) => {
-            let message = Icmpv6::echo_request(id, sequence, b"pulse");
+            let message = Icmpv6::echo_request(id, sequence, b"ping");
             Ipv6::new(Ipv6Addr::UNSPECIFIED, to).icmp(message)[40..].to_vec()
         }
     }
 }
 
-/// What the next message carries that comes within a beat, if it is an answer to one of ours.
+/// The sequence field of the next message, if it answers one of our pings.
 fn next_answer(socket: &OwnedFd, from: IpAddr, id: u16) -> Option<u16> {
     let mut buffer = [0; 256];
     let (length, _) = recv(socket, &mut buffer, RecvFlags::empty()).ok()?;
     let message = buffer.get(..length)?;
     let (message, reply) = match from {
-        // With the head of its packet.
+        // A raw IPv4 socket returns the IP header as well.
         IpAddr::V4(_) => (message.get(usize::from(message[0] & 0xf) * 4..)?, 0),
         IpAddr::V6(_) => (message, 129),
     };
     let is_ours = message.get(4..6)? == id.to_be_bytes() && message.first() == Some(&reply);
-    let carried = message.get(6..8)?.try_into().ok()?;
-    is_ours.then_some(u16::from_be_bytes(carried))
+    let seq = message.get(6..8)?.try_into().ok()?;
+    is_ours.then_some(u16::from_be_bytes(seq))
 }
 
 #[cfg(test)]
@@ -329,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_answer_is_lost_and_late_answers_are_answers() {
+    fn a_ping_without_an_answer_is_lost_and_a_late_answer_counts() {
         let mut record = Record::new();
         let carried: Vec<u16> = (0..4).map(|_| record.send()).collect();
         assert_eq!(carried, [1, 2, 3, 4]);
@@ -337,10 +330,9 @@ mod tests {
             record.note_answer_to(answered);
         }
         assert_eq!(lost(&record), [2, 3]);
-        // Of those that are asked for, and no later ones.
         assert_eq!(record.lost(2).len(), 1);
         record.note_answer_to(2);
-        // Twice is no more than once, and what was never sent was never lost.
+        // A duplicate answer and one to a ping that was never sent change nothing.
         record.note_answer_to(2);
         record.note_answer_to(9);
         assert_eq!(lost(&record), [3]);
@@ -352,9 +344,9 @@ mod tests {
     }
 
     #[test]
-    fn silences_are_told_one_by_one_and_moments_are_none() {
+    fn outages_are_listed_and_short_gaps_are_none() {
         let mut record = Record::new();
-        let mut hear_after = |millis: u64| {
+        let mut answer_after = |millis: u64| {
             record.last = Instant::now()
                 .checked_sub(Duration::from_millis(millis))
                 .unwrap();
@@ -362,19 +354,19 @@ mod tests {
         };
         [2000, 20, 40, 5000, 20]
             .into_iter()
-            .for_each(&mut hear_after);
+            .for_each(&mut answer_after);
         let seconds = |record: &Record| -> Vec<u64> {
-            record.silences().iter().map(Duration::as_secs).collect()
+            record.outages().iter().map(Duration::as_secs).collect()
         };
         assert_eq!(seconds(&record), [2, 5]);
         record.last = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
         assert_eq!(seconds(&record), [2, 5, 3]);
         record.reset();
-        assert!(record.silences().is_empty());
+        assert!(record.outages().is_empty());
     }
 
     #[test]
-    fn numbers_go_on_where_sixteen_bits_begin_again() {
+    fn numbers_continue_when_the_sequence_field_wraps() {
         let mut record = Record::new();
         for _ in 0..0x1_0003 {
             let carried = record.send();

@@ -1,17 +1,15 @@
-//! What a daemon's `/metrics` says at one moment.
+//! The metrics of a daemon.
 
-/// A text of metrics, as Prometheus reads it.
+/// One response of `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Readings(String);
+pub struct ScrapedMetrics(String);
 
-impl Readings {
-    /// Of the body of an answer.
+impl ScrapedMetrics {
     pub fn new(body: String) -> Self {
         Self(body)
     }
 
-    /// The sum of all series of this name that have these labels, and maybe others; nothing if there is
-    /// none, or if a value is no number.
+    /// The sum of all series of this name with at least these labels. `None` without such a series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let values = self.0.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
@@ -37,11 +35,11 @@ mod tests {
         calls_count{operation=\"list\",outcome=\"ok\"} 4\n\
         calls_count{operation=\"approve\",outcome=\"ok\"} 1\n\
         calls_count{operation=\"list\",outcome=\"not ok\"} 0.5\n\
-        strange{a=\"b\"} much\n";
+        bad{a=\"b\"} much\n";
 
     #[test]
     fn series_are_summed_by_their_labels() {
-        let readings = Readings::new(TEXT.to_owned());
+        let metrics = ScrapedMetrics::new(TEXT.to_owned());
         for (name, labels, sum) in [
             ("pods", &[][..], Some(3.0)),
             ("calls_count", &[], Some(5.5)),
@@ -53,9 +51,9 @@ mod tests {
             ),
             ("calls_count", &[("outcome", "o")], None),
             ("calls", &[], None),
-            ("strange", &[], None),
+            ("bad", &[], None),
         ] {
-            assert_eq!(readings.sum(name, labels), sum, "{name} {labels:?}");
+            assert_eq!(metrics.sum(name, labels), sum, "{name} {labels:?}");
         }
     }
 }
