@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use lab::{MeshCluster, Topology, JOIN_TIMEOUT, Site};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, Site, Topology};
 
 use crate::run::{is_root, say};
 use crate::{dist, tools};
@@ -80,23 +80,23 @@ fn show(is_kept: bool) -> Result<()> {
 
     say(start, "three nodes, one of them behind a NAT");
     let grounds = Topology::new(&SITES)?;
-    let sniffers = grounds.watch()?;
+    let sniffers = grounds.sniff()?;
     say(
         start,
         "Headscale, with a relay within and an authority of its own",
     );
     let mut cluster = MeshCluster::new(&grounds)?;
     say(start, "headcni-daemon on every node");
-    for member in &mut cluster.members {
-        member.launch()?;
+    for member in &mut cluster.nodes {
+        member.start_daemon()?;
     }
-    for member in &cluster.members {
+    for member in &cluster.nodes {
         member.await_ready(JOIN_TIMEOUT)?;
-        let networks = member.networks().join(" and ");
+        let networks = member.pod_cidrs().join(" and ");
         let name = member.node.name();
         say(start, &format!("{name} serves {networks}"));
     }
-    cluster.await_mesh()?;
+    cluster.await_routes()?;
 
     say(start, "two pods on every node, by CNI");
     let pods = Inhabitant::two_each(&cluster)?;
@@ -109,7 +109,7 @@ fn show(is_kept: bool) -> Result<()> {
     say(start, "how fast it is");
     let speeds = speed::over_mesh(&cluster, &pods, SPELL)?;
     // Plain traffic on the switch is too much to be looked at frame by frame, and is nobody's pod's.
-    let accounts: Result<Vec<_>> = sniffers.into_iter().map(lab::Sniffer::end).collect();
+    let accounts: Result<Vec<_>> = sniffers.into_iter().map(lab::Sniffer::finish).collect();
     let plain = speed::over_underlay(&cluster, SPELL)?;
     println!("\n{}", table::speeds(&[speeds, vec![plain]].concat()));
 

@@ -16,7 +16,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{MeshCluster, Topology, Latency, Load, Site};
+use lab::scenario::{MeshCluster, Site, Topology};
+use lab::{Latency, Load};
 
 use super::native::machine;
 use by_way::ByWay;
@@ -100,7 +101,7 @@ struct Compared {
 fn compare(rounds: usize) -> Result<Compared> {
     let grounds = Topology::new(&[Site::Open, Site::Open])?;
     let mut cluster = MeshCluster::new(&grounds)?;
-    cluster.start()?;
+    cluster.start_daemons()?;
     let stage = Stage::new(&cluster)?;
     stage.await_direct(&cluster)?;
 

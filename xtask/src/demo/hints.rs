@@ -1,6 +1,7 @@
 //! How a person looks around in what is left up.
 
-use lab::{MeshCluster, Netns, Node};
+use lab::scenario::{MeshCluster};
+use lab::{Netns, Node};
 
 use super::reach::Inhabitant;
 
@@ -10,7 +11,7 @@ const READY: &str = "busybox wget -qO- http://127.0.0.1:9844/ready";
 pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> String {
     let mut lines = vec!["It stays up. In another terminal, as root:\n".to_owned()];
     let mut hint = |what: String, line: String| lines.push(format!("# {what}\n{line}\n"));
-    for member in &cluster.members {
+    for member in &cluster.nodes {
         let name = member.node.name();
         hint(
             format!("a shell on {name}"),
@@ -32,10 +33,10 @@ pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> String {
             ),
         );
     }
-    if let Some(member) = cluster.members.first() {
+    if let Some(member) = cluster.nodes.first() {
         hint(
             "whom node-1 knows, and by which path".to_owned(),
-            format!("{} {} status", node(member.node), member.tailscale_line()),
+            format!("{} {} status", node(member.node), member.tailscale_cli()),
         );
         hint(
             "what its daemon says of itself; it logs to /run/headcni-daemon.log there".to_owned(),
@@ -46,8 +47,8 @@ pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> String {
         "what Headscale knows".to_owned(),
         format!(
             "{} {} nodes list",
-            node(&cluster.grounds.server),
-            cluster.headscale.line()
+            node(&cluster.topology.server),
+            cluster.headscale.cli_command()
         ),
     );
     lines.push("Ctrl-C here ends all of it.".to_owned());

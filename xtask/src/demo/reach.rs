@@ -4,9 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lab::{
-    AttachedPod, MeshCluster, EchoServer, Family, MeshNode, MeshPath, Netns, PingStream, eventually, latency,
-};
+use lab::scenario::{AttachedPod, MeshCluster, MeshNode, MeshPath};
+use lab::{EchoServer, Family, Netns, PingStream, eventually, latency};
 
 /// How often one pod pings another.
 const PINGS: u32 = 10;
@@ -24,7 +23,7 @@ impl<'a> Inhabitant<'a> {
     /// Has the plugin attach two pods on every node.
     pub(super) fn two_each(cluster: &MeshCluster) -> Result<Vec<Self>> {
         let mut all = Vec::new();
-        for (index, member) in cluster.members.iter().enumerate() {
+        for (index, member) in cluster.nodes.iter().enumerate() {
             for name in ["a", "b"] {
                 let pod = member
                     .pod(name)
@@ -75,7 +74,7 @@ pub(super) fn await_direct(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) {
     let pulses =
         apart.filter_map(|(from, to)| PingStream::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
     let _pulses: Vec<PingStream> = pulses.collect();
-    let members = &cluster.members;
+    let members = &cluster.nodes;
     let is_direct = |from: &MeshNode, to: &MeshNode| {
         from.number == to.number || from.path_to(to).is_ok_and(|path| path == MeshPath::Direct)
     };
@@ -95,7 +94,7 @@ pub(super) fn all(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> Result<Vec<
             let path = if from.index == to.index {
                 "same node".to_owned()
             } else {
-                let [source, target] = [from, to].map(|pod| &cluster.members[pod.index]);
+                let [source, target] = [from, to].map(|pod| &cluster.nodes[pod.index]);
                 source.path_to(target)?.to_string()
             };
             let (from, to) = (from.name(), to.name());

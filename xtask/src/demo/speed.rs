@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{MeshCluster, Family, Load, Netns, throughput};
+use lab::scenario::{MeshCluster};
+use lab::{Family, Load, Netns, throughput};
 
 use super::reach::Inhabitant;
 
@@ -34,8 +35,8 @@ pub(super) fn over_mesh(
         way: "pod to pod, over the mesh",
         by: measure(&from.pod.pod, &to.pod.pod, addresses, time)?,
     };
-    let [first, second] = [0, 1].map(|index| &cluster.members[index]);
-    let addresses = second.mesh_addresses()?;
+    let [first, second] = [0, 1].map(|index| &cluster.nodes[index]);
+    let addresses = second.tailnet_ips()?;
     ensure!(addresses.len() == 2, "node-2 has {addresses:?} on the mesh");
     let between_nodes = Speed {
         way: "node to node, over the same mesh",
@@ -46,8 +47,8 @@ pub(super) fn over_mesh(
 
 /// Between the same nodes without the mesh.
 pub(super) fn over_underlay(cluster: &MeshCluster, time: Duration) -> Result<Speed> {
-    let [first, second] = [0, 1].map(|index| &cluster.members[index]);
-    let port = &cluster.grounds.ports[1];
+    let [first, second] = [0, 1].map(|index| &cluster.nodes[index]);
+    let port = &cluster.topology.ports[1];
     let v6 = port.v6.context("node-2 has no IPv6 on the underlay")?;
     Ok(Speed {
         way: "node to node, without the mesh (in clear)",

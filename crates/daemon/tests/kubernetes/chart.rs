@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lab::kubernetes::{ControlPlane, Helm, User};
-use lab::{JOIN_TIMEOUT, Node, eventually, tools};
+use lab::scenario::JOIN_TIMEOUT;
+use lab::{Node, eventually, tools};
 use serde_json::{Value, json};
 
 /// A helm that was built as ours was would think of an ancient Kubernetes where it asks none.

@@ -20,4 +20,4 @@ mod stream;
 mod takeover;
 mod trouble;
 mod waves;
-mod whole;
+mod cluster;

@@ -11,13 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lab::{
-    MeshCluster, JOIN_TIMEOUT, Join, MeshNode, Netns, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
-    eventually,
-};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
+use lab::{Join, Netns, TAILSCALED_SOCKET, Tailscaled, eventually};
 use rstest::rstest;
 
-use crate::scene::Scene;
 
 /// What every key of Headscale's and every private key of Tailscale's begins with.
 const BEGINNINGS: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
@@ -41,7 +38,7 @@ const TAILSCALED_LOGS: [&str; 2] = [
 ];
 const LARGE_LOG_BYTES: usize = 8 << 20;
 
-/// Whose tailscaled makes the node a member.
+/// Whose tailscaled makes the node a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Ours,
@@ -67,55 +64,54 @@ struct Keys {
 #[case::of_ours_apart_by_variables(Whose::OursApart, By::Variables)]
 #[case::of_the_hosts_by_variables(Whose::Hosts, By::Variables)]
 fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by: By) {
-    let scene = Scene::new(&[Site::Open]);
-    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
-    let watch = Watch::start(&cluster.members[0]);
+    let mut cluster = MeshCluster::prepare(1);
+    let watch = Watch::start(&cluster.nodes[0]);
     let mut hosts = (whose == Whose::Hosts).then(|| join(&cluster));
     let keys = Keys {
-        api: read(&cluster.members[0].file(API_KEY_FILE)),
+        api: read(&cluster.nodes[0].file(API_KEY_FILE)),
         // It is not needed, and read all the same.
-        auth: cluster.headscale.preauth_key(TAG).unwrap(),
+        auth: cluster.headscale.preauth_key(NODE_TAG).unwrap(),
     };
     furnish(&cluster, whose, by, &keys);
-    let member = &mut cluster.members[0];
+    let node = &mut cluster.nodes[0];
     match by {
-        By::Files => member.launch().unwrap(),
-        By::Variables => member
-            .launch_with(&[
+        By::Files => node.start_daemon().unwrap(),
+        By::Variables => node
+            .start_daemon_with_env(&[
                 ("HEADCNID_HEADSCALE_API_KEY", &keys.api),
                 ("HEADCNID_HEADSCALE_PRE_AUTH_KEY", &keys.auth),
             ])
             .unwrap(),
     }
-    member.await_ready(JOIN_TIMEOUT).unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
 
     let mut said: Vec<(String, String)> = Vec::new();
-    let pod = member.pod("p").unwrap();
+    let pod = node.pod("p").unwrap();
     match &mut hosts {
         None => suffer(&mut cluster),
         Some(hosts) => suffer_with_the_host(&mut cluster, hosts),
     }
     if by == By::Files {
-        a_key_is_refused(&cluster.members[0], &keys.api);
+        a_key_is_refused(&cluster.nodes[0], &keys.api);
     }
-    let member = &mut cluster.members[0];
-    member.await_ready(JOIN_TIMEOUT).unwrap();
-    said.extend(answers(member));
-    member.detach(&pod).unwrap();
-    said.extend(readable_by_others(member));
+    let node = &mut cluster.nodes[0];
+    node.await_ready(JOIN_TIMEOUT).unwrap();
+    said.extend(answers(node));
+    node.detach(&pod).unwrap();
+    said.extend(readable_by_others(node));
     said.push((
         "the plugin's log".to_owned(),
-        read(&member.file(PLUGIN_LOG)),
+        read(&node.file(PLUGIN_LOG)),
     ));
-    said.extend(said_by_tailscaled(member, hosts.as_ref()));
-    let daemon = environment(member.daemon_pid().unwrap());
+    said.extend(said_by_tailscaled(node, hosts.as_ref()));
+    let daemon = environment(node.daemon_pid().unwrap());
     let is_found = [&keys.api, &keys.auth].map(|key| daemon.contains(key));
     assert_eq!(is_found, [by == By::Variables; 2], "where the keys are");
-    member.stop_daemon().unwrap();
-    let log = member.log();
+    node.stop_daemon().unwrap();
+    let log = node.log();
     assert!(log.contains("DEBUG"), "the log has no details");
     said.push(("the log".to_owned(), log));
-    said.push(command(member, &["uninstall"]));
+    said.push(command(node, &["uninstall"]));
     said.extend(watch.end());
     check(&said, &keys);
 }
@@ -137,13 +133,13 @@ fn check(said: &[(String, String)], keys: &Keys) {
     assert!(arguments.count() > 1, "nothing was watched");
 }
 
-/// A host's own tailscaled that is a member already.
+/// A host's own tailscaled that is a node already.
 fn join<'a>(cluster: &MeshCluster) -> Tailscaled {
     let headscale = &cluster.headscale;
-    let hosts = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
+    let hosts = Tailscaled::start(&cluster.nodes[0].node, headscale.ca_file()).unwrap();
     let join = Join {
         url: &headscale.url(),
-        key: &headscale.preauth_key(TAG).unwrap(),
+        key: &headscale.preauth_key(NODE_TAG).unwrap(),
         advertise: &[],
     };
     hosts.join(&join).unwrap();
@@ -152,18 +148,18 @@ fn join<'a>(cluster: &MeshCluster) -> Tailscaled {
 
 /// Configures the daemon: everybody says as much as they can.
 fn furnish(cluster: &MeshCluster, whose: Whose, by: By, keys: &Keys) {
-    let member = &cluster.members[0];
-    let config = member.config(&cluster.headscale.url());
+    let node = &cluster.nodes[0];
+    let config = node.config(&cluster.headscale.url());
     let line = format!("  apiKeyFile: {API_KEY_FILE}\n");
     assert!(config.contains(&line), "{config}");
     let config = match by {
         By::Files => {
-            member.node.write(AUTH_KEY_FILE, &keys.auth).unwrap();
-            member.sh(&format!("chmod 0600 {AUTH_KEY_FILE}")).unwrap();
+            node.node.write(AUTH_KEY_FILE, &keys.auth).unwrap();
+            node.sh(&format!("chmod 0600 {AUTH_KEY_FILE}")).unwrap();
             config.replace(&line, &format!("{line}  preAuthKeyFile: {AUTH_KEY_FILE}\n"))
         }
         By::Variables => {
-            member.sh(&format!("rm {API_KEY_FILE}")).unwrap();
+            node.sh(&format!("rm {API_KEY_FILE}")).unwrap();
             config.replace(&line, "")
         }
     };
@@ -173,89 +169,89 @@ fn furnish(cluster: &MeshCluster, whose: Whose, by: By, keys: &Keys) {
         Whose::Hosts => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
     };
     let logs = format!("cni: {{logFile: {PLUGIN_LOG}}}\nlogging: {{level: debug}}\n");
-    member
+    node
         .configure(&format!("{config}{tailscaled}{logs}"))
         .unwrap();
     if whose != Whose::Hosts {
         // So much that what comes is more than is kept, and is put aside at the next start.
         let much = "much\n".repeat(LARGE_LOG_BYTES / 5);
-        member.node.write(TAILSCALED_LOGS[0], much).unwrap();
+        node.node.write(TAILSCALED_LOGS[0], much).unwrap();
     }
 }
 
 /// What goes wrong in a life, and makes everybody talk.
 fn suffer(cluster: &mut MeshCluster) {
-    cluster.headscale.expire("node-1").unwrap();
-    let member = &cluster.members[0];
+    cluster.headscale.expire_node("node-1").unwrap();
+    let node = &cluster.nodes[0];
     eventually(JOIN_TIMEOUT, "it has joined again", || {
-        let logins = member.log().matches("joined the mesh").count();
+        let logins = node.log().matches("joined the mesh").count();
         (logins > 1).then_some(())
     })
     .unwrap();
-    let pid = member.tailscaled_pid().unwrap().to_string();
-    member.node.run(["kill", "-9", &pid]).unwrap();
+    let pid = node.tailscaled_pid().unwrap().to_string();
+    node.node.run(["kill", "-9", &pid]).unwrap();
     cluster.headscale.kill().unwrap();
-    let member = &cluster.members[0];
+    let node = &cluster.nodes[0];
     eventually(JOIN_TIMEOUT, "another tailscaled", || {
-        let other = member.tailscaled_pid().ok()?.to_string();
+        let other = node.tailscaled_pid().ok()?.to_string();
         (other != pid).then_some(())
     })
     .unwrap();
-    cluster.headscale.resume().unwrap();
+    cluster.headscale.restart().unwrap();
 }
 
 /// The same where only a person logs in.
 fn suffer_with_the_host(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
     let await_failing = |cluster: &MeshCluster, condition: &str| {
-        let member = &cluster.members[0];
-        member.await_condition(condition, false, JOIN_TIMEOUT).unwrap();
+        let node = &cluster.nodes[0];
+        node.await_condition(condition, false, JOIN_TIMEOUT).unwrap();
     };
     cluster.headscale.kill().unwrap();
     await_failing(cluster, "HeadscaleReachable");
     hosts.kill().unwrap();
     await_failing(cluster, "MeshJoined");
-    cluster.headscale.resume().unwrap();
-    hosts.resume().unwrap();
+    cluster.headscale.restart().unwrap();
+    hosts.restart().unwrap();
 }
 
 /// A key that nobody knows any more.
-fn a_key_is_refused(member: &MeshNode, key: &str) {
+fn a_key_is_refused(node: &MeshNode, key: &str) {
     assert!(key.starts_with(BEGINNINGS[0]), "keys begin otherwise");
-    member.node.write(API_KEY_FILE, STRANGE).unwrap();
-    member.signal(Signal::HUP);
+    node.node.write(API_KEY_FILE, STRANGE).unwrap();
+    node.reload();
     eventually(JOIN_TIMEOUT, "the key is refused", || {
-        let (_, said) = member.condition("HeadscaleReachable").ok()?;
+        let (_, said) = node.condition("HeadscaleReachable").ok()?;
         said.contains("API key is wrong").then_some(())
     })
     .unwrap();
-    member.node.write(API_KEY_FILE, key).unwrap();
-    member.signal(Signal::HUP);
-    member
+    node.node.write(API_KEY_FILE, key).unwrap();
+    node.reload();
+    node
         .await_condition("HeadscaleReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
 /// What there is of a tailscaled: its environment, and all that it said.
 fn said_by_tailscaled(
-    member: &MeshNode,
+    node: &MeshNode,
     hosts: Option<&Tailscaled>,
 ) -> Vec<(String, String)> {
     if let Some(hosts) = hosts {
         return vec![("the host's tailscaled's log".to_owned(), hosts.log())];
     }
-    let pid = member.tailscaled_pid().unwrap();
-    let logs = TAILSCALED_LOGS.map(|log| (log.to_owned(), read(&member.file(log))));
+    let pid = node.tailscaled_pid().unwrap();
+    let logs = TAILSCALED_LOGS.map(|log| (log.to_owned(), read(&node.file(log))));
     let all = [("tailscaled's environment".to_owned(), environment(pid))];
     all.into_iter().chain(logs).collect()
 }
 
-fn answers(member: &MeshNode) -> Vec<(String, String)> {
+fn answers(node: &MeshNode) -> Vec<(String, String)> {
     let mut said = Vec::new();
     for path in ["/healthz", "/ready", "/metrics"] {
-        said.push((path.to_owned(), member.get(path).unwrap().body));
+        said.push((path.to_owned(), node.get(path).unwrap().body));
     }
     for ask in api::messages::Ask::ALL {
-        let mut stream = UnixStream::connect(member.file("/run/headcni/daemon.sock")).unwrap();
+        let mut stream = UnixStream::connect(node.file("/run/headcni/daemon.sock")).unwrap();
         stream.set_read_timeout(Some(JOIN_TIMEOUT)).unwrap();
         writeln!(stream, "{{\"ask\":\"{ask}\"}}").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -263,13 +259,13 @@ fn answers(member: &MeshNode) -> Vec<(String, String)> {
         stream.read_to_string(&mut answer).unwrap();
         said.push((ask.to_string(), answer));
     }
-    said.push(command(member, &["config", "show"]));
-    said.push(command(member, &["config", "check"]));
+    said.push(command(node, &["config", "show"]));
+    said.push(command(node, &["config", "check"]));
     said
 }
 
-fn command(member: &MeshNode, words: &[&str]) -> (String, String) {
-    let output = member.command(words).unwrap();
+fn command(node: &MeshNode, words: &[&str]) -> (String, String) {
+    let output = node.command(words).unwrap();
     assert!(output.status.success(), "{output:?}");
     (words.join(" "), output.stdout + &output.stderr)
 }
@@ -283,9 +279,9 @@ fn read(path: &Path) -> String {
 }
 
 /// All files that somebody else than root can read, whatever directories they are in.
-fn readable_by_others(member: &MeshNode) -> Vec<(String, String)> {
+fn readable_by_others(node: &MeshNode) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let mut todo: Vec<PathBuf> = DIRECTORIES.iter().map(|dir| member.file(dir)).collect();
+    let mut todo: Vec<PathBuf> = DIRECTORIES.iter().map(|dir| node.file(dir)).collect();
     while let Some(path) = todo.pop() {
         let Ok(meta) = path.symlink_metadata() else {
             continue;
@@ -308,10 +304,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(member: &MeshNode) -> Self {
+    fn start(node: &MeshNode) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
-        let home = fs::read_link(format!("/proc/{}/ns/mnt", member.node.holder_pid())).unwrap();
+        let home = fs::read_link(format!("/proc/{}/ns/mnt", node.node.holder_pid())).unwrap();
         let watching = thread::spawn(move || {
             let mut seen: Vec<(String, String)> = Vec::new();
             while !over.load(Ordering::Relaxed) {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use lab::kubernetes::{ControlPlane, User};
-use lab::{Netns, Node, CLUSTER_CIDRS, Underlay, eventually};
+use lab::scenario::{CLUSTER_CIDRS};
+use lab::{Netns, Node, Underlay, eventually};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);

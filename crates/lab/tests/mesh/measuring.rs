@@ -3,9 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use lab::{
-    EchoServer, Family, Load, Netns, Node, Port, PingStream, Underlay, eventually, latency, throughput,
-};
+use lab::{EchoServer, Family, Load, Netns, Node, Port, PingStream, Underlay, eventually, latency, throughput};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// For what is on its way between two nodes on one switch.
@@ -36,14 +34,14 @@ impl Scene {
 
     /// Pulls the second one's cable. For how long it was out at the least.
     fn cut_a_while(&self) -> Duration {
-        self.underlay.cut(&self.ports[1]).unwrap();
+        self.underlay.unplug(&self.ports[1]).unwrap();
         let start = Instant::now();
         eventually(PATIENCE, "half a second", || {
             (start.elapsed() > Duration::from_millis(500)).then_some(())
         })
         .unwrap();
         let out = start.elapsed();
-        self.underlay.mend(&self.ports[1]).unwrap();
+        self.underlay.replug(&self.ports[1]).unwrap();
         out
     }
 }

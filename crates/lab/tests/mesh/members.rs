@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use lab::{
-    Headscale, Join, NatKind, Netns, Node, Tailscaled, Underlay, eventually, open_policy, tools,
-};
+use lab::{Headscale, Join, NatKind, Netns, Node, Tailscaled, Underlay, eventually, open_policy, tools};
 
 const TAG: &str = "tag:k8s-node";
 
@@ -18,7 +16,7 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
     let at = underlay.plug(&server).unwrap();
     underlay.plug(&cloud).unwrap();
     nat.plug(&home).unwrap();
-    let sniffer = underlay.watch(&pods).unwrap();
+    let sniffer = underlay.sniff(&pods).unwrap();
 
     let headscale = Headscale::start(&server, &tools::HEADSCALE, at.v4.into()).unwrap();
     headscale.set_policy(&open_policy(TAG, &pods)).unwrap();
@@ -52,13 +50,13 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
 
     let approved = |name: &str| headscale.node_named(name).unwrap()["approved_routes"].clone();
     assert_eq!(approved("home"), serde_json::json!(["10.244.2.0/24"]));
-    headscale.approve("home", &[]).unwrap();
+    headscale.approve_routes("home", &[]).unwrap();
     assert_eq!(approved("home"), serde_json::Value::Null);
 
     // It comes back as whom it was.
     members[1].kill().unwrap();
     assert!(!home.links().unwrap().contains(&"tailscale0".to_owned()));
-    members[1].resume().unwrap();
+    members[1].restart().unwrap();
     // Before that, a ping would go to strangers.
     eventually(Duration::from_secs(30), "the way is back", || {
         let way = home.run(["ip", "route", "get", &addresses[0]]).unwrap();
@@ -68,16 +66,16 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
     reach(&home, &addresses[0]);
     assert_eq!(members[1].address().unwrap(), addresses[1]);
 
-    headscale.expire("cloud").unwrap();
+    headscale.expire_node("cloud").unwrap();
     let status = || members[0].status().unwrap()["BackendState"].clone();
     eventually(Duration::from_secs(30), "the node needs a login", || {
         (status() == "NeedsLogin").then_some(())
     })
     .unwrap();
-    headscale.delete("home").unwrap();
+    headscale.delete_node("home").unwrap();
     assert_eq!(headscale.nodes().unwrap().len(), 1);
 
-    let account = sniffer.end().unwrap();
+    let account = sniffer.finish().unwrap();
     account.check_nothing_in_clear().unwrap();
     account.check_no_strays().unwrap();
 }

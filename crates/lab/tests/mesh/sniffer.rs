@@ -18,11 +18,11 @@ fn pods() -> Vec<IpNet> {
 /// What is seen of what `act` does with two nodes and their addresses.
 fn account_of(act: impl Fn([&Node; 2], Ipv4Addr)) -> SnifferReport {
     let underlay = Underlay::new().unwrap();
-    let sniffer = underlay.watch(&pods()).unwrap();
+    let sniffer = underlay.sniff(&pods()).unwrap();
     let nodes = ["n1", "n2"].map(|name| Node::new(name).unwrap());
     let [_, two] = nodes.each_ref().map(|node| underlay.plug(node).unwrap());
     act(nodes.each_ref(), two.v4);
-    sniffer.end().unwrap()
+    sniffer.finish().unwrap()
 }
 
 fn has_clear(account: &SnifferReport, address: &str) -> bool {
@@ -84,8 +84,8 @@ fn the_network_behind_a_router_is_watched_as_well() {
     let underlay = Underlay::new().unwrap();
     let nat = underlay.nat(NatKind::Easy).unwrap();
     let sniffers = [
-        nat.watch(&pods()).unwrap(),
-        underlay.watch(&pods()).unwrap(),
+        nat.sniff(&pods()).unwrap(),
+        underlay.sniff(&pods()).unwrap(),
     ];
     let (home, cloud) = (Node::new("home").unwrap(), Node::new("cloud").unwrap());
     nat.plug(&home).unwrap();
@@ -101,7 +101,7 @@ fn the_network_behind_a_router_is_watched_as_well() {
         let mut clear = account.clear.iter();
         clear.any(|frame| frame.ip_source() == Some(POD.into()))
     };
-    let accounts = sniffers.map(|sniffer| sniffer.end().unwrap());
+    let accounts = sniffers.map(|sniffer| sniffer.finish().unwrap());
     assert_eq!(accounts.each_ref().map(is_from_pod), [true, false]);
 }
 
@@ -124,7 +124,7 @@ fn a_storm_of_frames_is_seen_whole() {
     };
 
     let before = counters();
-    let sniffer = underlay.watch(&pods()).unwrap();
+    let sniffer = underlay.sniff(&pods()).unwrap();
     let storm = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         for _ in 0..EACH {
@@ -139,7 +139,7 @@ fn a_storm_of_frames_is_seen_whole() {
     });
     // What the kernel could not even queue never was on the switch.
     let arrived = counters() - before;
-    let account = sniffer.end().unwrap();
+    let account = sniffer.finish().unwrap();
     assert!(arrived > 1000, "{arrived}");
     assert_eq!(account.dropped, 0);
     assert!(account.frames >= arrived, "{} of {arrived}", account.frames);

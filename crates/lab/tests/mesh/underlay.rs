@@ -71,10 +71,10 @@ fn a_cable_is_cut_and_mended() {
     await_way();
     for (cut, mend) in [
         (
-            &(|| underlay.cut(&cloud)) as &dyn Fn() -> _,
-            &(|| underlay.mend(&cloud)) as &dyn Fn() -> _,
+            &(|| underlay.unplug(&cloud)) as &dyn Fn() -> _,
+            &(|| underlay.replug(&cloud)) as &dyn Fn() -> _,
         ),
-        (&|| nat.cut(&home), &|| nat.mend(&home)),
+        (&|| nat.unplug(&home), &|| nat.replug(&home)),
     ] {
         cut().unwrap();
         assert!(!is_reached());

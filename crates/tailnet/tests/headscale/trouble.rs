@@ -86,7 +86,7 @@ fn a_server_that_is_gone_is_found_again() {
             "{words}"
         );
 
-        headscale.resume().unwrap();
+        headscale.restart().unwrap();
         eventually("it answers again", async || client.users().await.ok()).await;
     });
     let heard = heard.lock().unwrap();

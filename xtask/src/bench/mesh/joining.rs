@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{MeshCluster, JOIN_TIMEOUT, Node};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster};
+use lab::{Node};
 
 /// Numbers that the cluster's own nodes don't have.
 const FIRST: usize = 100;
@@ -13,10 +14,10 @@ pub(super) fn times(cluster: &MeshCluster, count: usize) -> Result<Vec<Duration>
     let join = |nth| {
         let number = FIRST + nth;
         let node = Node::new(&format!("node-{number}"))?;
-        cluster.grounds.underlay.plug(&node)?;
-        let mut member = cluster.newcomer(&node, number)?;
+        cluster.topology.underlay.plug(&node)?;
+        let mut member = cluster.add_node(&node, number)?;
         let start = Instant::now();
-        member.launch()?;
+        member.start_daemon()?;
         member.await_ready(JOIN_TIMEOUT)?;
         let time = start.elapsed();
         let (is_served, message) = member.condition("NetworksServed")?;

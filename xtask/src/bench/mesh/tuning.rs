@@ -6,7 +6,8 @@
 //! sender had not divided yet, and there would be nothing to join.
 
 use anyhow::Result;
-use lab::{MeshCluster, Topology, Load, Netns, Site, UPLINK};
+use lab::scenario::{MeshCluster, Site, Topology};
+use lab::{Load, Netns, UPLINK};
 
 use super::ratio::Ratio;
 use super::way::{Stage, Way};
@@ -28,15 +29,15 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
         }
     }
     let mut cluster = MeshCluster::new(&grounds)?;
-    for member in &cluster.members {
+    for member in &cluster.nodes {
         let config = member.config(&cluster.headscale.url());
         member.configure(&format!("{config}  namespace: own\n"))?;
     }
-    cluster.start()?;
+    cluster.start_daemons()?;
     let stage = Stage::new(&cluster)?;
     stage.await_direct(&cluster)?;
     // Daemons would put back what is changed here. Packets don't need them.
-    for member in &mut cluster.members {
+    for member in &mut cluster.nodes {
         member.kill_daemon()?;
     }
     let mut all = STREAMS.map(|streams| Tuning {

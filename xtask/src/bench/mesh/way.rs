@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{AttachedPod, MeshCluster, Latency, Load, MeshPath, Netns, Node, PingStream, eventually};
+use lab::scenario::{AttachedPod, MeshCluster, MeshPath};
+use lab::{Latency, Load, Netns, Node, PingStream, eventually};
 
 use super::Family;
 
@@ -52,12 +53,12 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(cluster: &MeshCluster) -> Result<Self> {
-        let [first, second] = &cluster.members[..] else {
+        let [first, second] = &cluster.nodes[..] else {
             anyhow::bail!("a comparison takes two nodes");
         };
-        let port = &cluster.grounds.ports[1];
+        let port = &cluster.topology.ports[1];
         let v6 = port.v6.context("no IPv6 on the underlay")?;
-        let mesh = second.mesh_addresses()?;
+        let mesh = second.tailnet_ips()?;
         ensure!(mesh.len() == 2, "the second node has {mesh:?} on the mesh");
         Ok(Self {
             nodes: [first.node, second.node],
@@ -70,7 +71,7 @@ impl<'a> Stage<'a> {
     /// Packets go by the relay at first, which is not what is compared.
     pub(super) fn await_direct(&self, cluster: &MeshCluster) -> Result<()> {
         let _pulse = PingStream::ping(&self.pods[0].pod, self.address(Way::Pods, Family::Ipv4)?)?;
-        let [first, second] = &cluster.members[..] else {
+        let [first, second] = &cluster.nodes[..] else {
             anyhow::bail!("a comparison takes two nodes");
         };
         for (from, to) in [(first, second), (second, first)] {

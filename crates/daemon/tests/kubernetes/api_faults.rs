@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::{ControlPlane, PORT};
-use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, Site, eventually};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode};
+use lab::eventually;
 use serde_json::json;
 
-use crate::stage::{account, configure, says_what_it_has};
 
 const NODE: &str = "/api/v1/nodes/node-1";
 /// Longer than a daemon takes to look at its Node's words several times.
@@ -15,18 +15,17 @@ const A_WHILE: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
-    let grounds = Topology::new(&[Site::Open]).unwrap();
-    let mut cluster = MeshCluster::new(&grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(1);
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     let user = account(&plane);
     let url = cluster.headscale.url();
-    let member = &mut cluster.members[0];
-    configure(member, &url, &user);
+    let node = &mut cluster.nodes[0];
+    configure(node, &url, &user);
     post(&plane);
-    member.launch().unwrap();
-    member.await_ready(JOIN_TIMEOUT).unwrap();
+    node.start_daemon().unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
     says_what_it_has(&plane, "node-1");
-    a_namespace_that_goes_is_a_sign(&plane, member);
+    a_namespace_that_goes_is_a_sign(&plane, node);
     // Nobody but the daemon and this test changes the Node from here on.
     plane.stop_controllers().unwrap();
 
@@ -57,8 +56,8 @@ fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
         "a Node that says all is left alone"
     );
 
-    is_cut_off_and_back(member);
-    starts_while_the_api_is_frozen(&plane, member);
+    is_cut_off_and_back(node);
+    starts_while_the_api_is_frozen(&plane, node);
 }
 
 fn post(plane: &ControlPlane) {
@@ -73,33 +72,33 @@ fn post(plane: &ControlPlane) {
 }
 
 /// Its pods may have gone, and nobody told: everything is looked at.
-fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane, member: &MeshNode) {
+fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane, node: &MeshNode) {
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
     plane.admin().apply(&namespace).unwrap();
     let counts = |pods: u32| {
         let line = format!("headcni_pods {pods}");
-        let metrics = member.get("/metrics").unwrap().body;
+        let metrics = node.get("/metrics").unwrap().body;
         metrics.lines().any(|it| it == line)
     };
-    let _pod = member.pod("p").unwrap();
+    let _pod = node.pod("p").unwrap();
     eventually(JOIN_TIMEOUT, "the pod is known", || counts(1).then_some(())).unwrap();
     // What a daemon looks at after its start is looked at.
     thread::sleep(A_WHILE);
     // Without its last line, the record tells of a pod that is being made. Nobody tells the daemon.
     let cut = "sed -i '$d' $(find /var/lib/cni/headcni -name '*.json')";
-    member.sh(cut).unwrap();
+    node.sh(cut).unwrap();
     thread::sleep(A_WHILE);
     assert!(
         counts(1),
         "it is not looked at without a reason: {}",
-        member.told()
+        node.diagnostics()
     );
     plane.admin().delete("/api/v1/namespaces/shop").unwrap();
     eventually(JOIN_TIMEOUT, "everything is looked at", || {
         counts(0).then_some(())
     })
-    .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
 }
 
 /// How many requests have changed Nodes, or would have if there had been something to change.
@@ -117,27 +116,27 @@ fn patches(plane: &ControlPlane) -> u64 {
 
 /// The network is away for a moment, and watches go on where they ended. Nothing happens in a cluster that is so
 /// small, so no event says that the API is back.
-fn is_cut_off_and_back(member: &MeshNode) {
-    let is = |holds| member.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
+fn is_cut_off_and_back(node: &MeshNode) {
+    let is = |holds| node.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
     let cut = format!(
         "nft 'add table inet cut; \
               add chain inet cut out {{ type filter hook output priority 0; }}; \
               add rule inet cut out tcp dport {PORT} reject with tcp reset'
          ss -K dport = {PORT}"
     );
-    member.sh(&cut).unwrap();
+    node.sh(&cut).unwrap();
     is(false).unwrap();
-    member.sh("nft delete table inet cut").unwrap();
+    node.sh("nft delete table inet cut").unwrap();
     is(true).unwrap();
 }
 
 /// Its connections are accepted, and then nobody answers.
-fn starts_while_the_api_is_frozen(plane: &ControlPlane, member: &mut MeshNode) {
+fn starts_while_the_api_is_frozen(plane: &ControlPlane, node: &mut MeshNode) {
     plane.freeze();
-    member.stop_daemon().unwrap();
-    member.launch().unwrap();
-    member.await_ready(JOIN_TIMEOUT).unwrap();
-    let is = |holds| member.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
+    node.stop_daemon().unwrap();
+    node.start_daemon().unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
+    let is = |holds| node.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
     is(false).unwrap();
     plane.thaw();
     is(true).unwrap();

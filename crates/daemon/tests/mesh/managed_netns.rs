@@ -4,15 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::{
-    MeshCluster, EchoServer, Family, JOIN_TIMEOUT, Join, MeshNode, Netns, CLUSTER_CIDRS, Signal, Site, TAG,
-    Tailscaled, eventually, open_policy,
-};
+use lab::scenario::connectivity::{self, Pings};
+use lab::scenario::{CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
+use lab::{EchoServer, Family, Join, Netns, Tailscaled, eventually, open_policy};
 use serde_json::Value;
 
-use crate::dns;
-use crate::scene::Scene;
-use crate::talk::{self, Pings};
+use crate::magic_dns;
 
 /// What is repaired must be so within two seconds. A busy machine gets some more.
 const REPAIRED: Duration = Duration::from_secs(10);
@@ -21,49 +18,47 @@ const HOSTS_TAG: &str = "tag:laptop";
 
 #[test]
 fn ours_and_the_hosts_own_leave_each_other_alone() {
-    let scene = Scene::new(&[Site::Open, Site::Open]);
-    let grounds = &scene.grounds;
-    let mut cluster = MeshCluster::new(grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(2);
     let mut theirs = hosts_own(&cluster);
-    let before = traces(&cluster.members[0]);
+    let before = traces(&cluster.nodes[0]);
     assert!(
         before.contains("5270:") && before.contains("ts-input"),
         "{before}"
     );
     // As where systemd's resolver is the host's.
-    let servers = format!("nameserver {}\n", grounds.server_port.v4);
-    cluster.members[0]
+    let servers = format!("nameserver {}\n", cluster.topology.server_port.v4);
+    cluster.nodes[0]
         .node
         .write("/run/systemd/resolve/resolv.conf", servers)
         .unwrap();
-    cluster.start().unwrap();
-    let node = &cluster.members[0];
-    assert!(is_apart(node), "{}", node.told());
+    cluster.start_daemons().unwrap();
+    let node = &cluster.nodes[0];
+    assert!(is_apart(node), "{}", node.diagnostics());
     assert!(node.sh("ip netns").unwrap().contains("headcni-mesh"));
 
     let pods = [
-        cluster.members[0].pod("p").unwrap(),
-        cluster.members[1].pod("p").unwrap(),
+        cluster.nodes[0].pod("p").unwrap(),
+        cluster.nodes[1].pod("p").unwrap(),
     ];
-    talk::await_all_to_all(&pods);
+    connectivity::await_all_to_all(&pods);
     // A node's own packets, under an address of its pods' network.
     for (from, to) in [(0, 1), (1, 0)] {
-        let member = &cluster.members[from];
+        let node = &cluster.nodes[from];
         let server = EchoServer::start(&pods[to].pod, Family::V4, 0).unwrap();
         let address = SocketAddr::new(pods[to].ips[0], server.port().unwrap());
-        let seen = member.node.call_echo(address, "hello").unwrap();
-        assert_eq!(seen.to_string(), format!("10.244.{}.1", member.number));
+        let seen = node.node.call_echo(address, "hello").unwrap();
+        assert_eq!(seen.to_string(), format!("10.244.{}.1", node.number));
     }
     // And under its address in the mesh, which on the other's host is somebody else's.
     let address = address_of(&theirs, "node-2");
     let to = pods[0].ips[0];
     let line = format!("ping -c 1 -W 10 -I {address} {to}");
-    cluster.members[1].sh(&line).unwrap();
-    reaches(&cluster.members[0], &address);
-    assert_eq!(traces(&cluster.members[0]), before);
-    await_direct(&cluster.members[1]);
+    cluster.nodes[1].sh(&line).unwrap();
+    reaches(&cluster.nodes[0], &address);
+    assert_eq!(traces(&cluster.nodes[0]), before);
+    await_direct(&cluster.nodes[1]);
     // The hard case: the host's own knows ways to all pods, also to the node's.
-    let known = table_of_theirs(&cluster.members[0]);
+    let known = table_of_theirs(&cluster.nodes[0]);
     for number in [1, 2] {
         assert!(
             known.contains(&format!("10.244.{number}.0/24 dev tailscale0")),
@@ -71,62 +66,62 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
         );
     }
     // A resolver on the host's loopback is none in there.
-    let resolver = EchoServer::start(&grounds.server, Family::V4, 53).unwrap();
+    let resolver = EchoServer::start(&cluster.topology.server, Family::V4, 53).unwrap();
     let ask =
         "exec 3<>/dev/tcp/127.0.0.53/53; echo name >&3; read -r -t 20 -u 3 answer; echo $answer";
     let line = format!("ip netns exec headcni-mesh bash -c '{ask}'");
-    assert!(!cluster.members[0].sh(&line).unwrap().trim().is_empty());
+    assert!(!cluster.nodes[0].sh(&line).unwrap().trim().is_empty());
     drop(resolver);
 
-    let pings = Pings::start(&pods[0], &pods[1]);
-    let pid = cluster.members[0].tailscaled_pid().unwrap();
+    let pings = Pings::start(&pods[0], &pods[1]).unwrap();
+    let pid = cluster.nodes[0].tailscaled_pid().unwrap();
 
     // The daemon is not needed, and finds all of it again.
     pings.reset();
-    cluster.members[0].kill_daemon().unwrap();
-    cluster.members[0].launch().unwrap();
-    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
-    assert_eq!(cluster.members[0].tailscaled_pid().unwrap(), pid);
-    pings.check_none_lost("daemon killed and started");
+    cluster.nodes[0].kill_daemon().unwrap();
+    cluster.nodes[0].start_daemon().unwrap();
+    cluster.nodes[0].await_ready(JOIN_TIMEOUT).unwrap();
+    assert_eq!(cluster.nodes[0].tailscaled_pid().unwrap(), pid);
+    pings.assert_none_lost("daemon killed and started");
 
     // The host's is killed, and meanwhile the daemon starts: ours stays where it is.
     theirs.kill().unwrap();
-    cluster.members[0].stop_daemon().unwrap();
-    cluster.members[0].launch().unwrap();
-    cluster.members[0].await_ready(JOIN_TIMEOUT).unwrap();
-    assert_eq!(cluster.members[0].tailscaled_pid().unwrap(), pid);
-    assert!(is_apart(&cluster.members[0]));
-    pings.check_none_lost("the host's tailscaled killed, daemon ended and started");
-    theirs.resume().unwrap();
+    cluster.nodes[0].stop_daemon().unwrap();
+    cluster.nodes[0].start_daemon().unwrap();
+    cluster.nodes[0].await_ready(JOIN_TIMEOUT).unwrap();
+    assert_eq!(cluster.nodes[0].tailscaled_pid().unwrap(), pid);
+    assert!(is_apart(&cluster.nodes[0]));
+    pings.assert_none_lost("the host's tailscaled killed, daemon ended and started");
+    theirs.restart().unwrap();
     eventually(JOIN_TIMEOUT, "the host's own is back", || {
         (theirs.status().ok()?["BackendState"] == "Running").then_some(())
     })
     .unwrap();
 
     // Ours is killed, and comes back to the same network.
-    cluster.members[0].sh(&format!("kill -9 {pid}")).unwrap();
+    cluster.nodes[0].sh(&format!("kill -9 {pid}")).unwrap();
     eventually(JOIN_TIMEOUT, "another tailscaled of ours", || {
-        let now = cluster.members[0].tailscaled_pid().ok()?;
+        let now = cluster.nodes[0].tailscaled_pid().ok()?;
         (now != pid).then_some(())
     })
     .unwrap();
-    pings.await_answers();
-    assert!(is_apart(&cluster.members[0]));
+    pings.await_answers().unwrap();
+    assert!(is_apart(&cluster.nodes[0]));
     // After the first answers WireGuard can be silent once more, for some 15 s.
-    talk::await_all_to_all(&pods);
-    reaches(&cluster.members[0], &address);
-    assert_eq!(traces(&cluster.members[0]), before);
+    connectivity::await_all_to_all(&pods);
+    reaches(&cluster.nodes[0], &address);
+    assert_eq!(traces(&cluster.nodes[0]), before);
     // The server takes the routes of a node that was away from everybody for a while.
     eventually(JOIN_TIMEOUT, "the host's own knows the same ways", || {
-        (table_of_theirs(&cluster.members[0]) == known).then_some(())
+        (table_of_theirs(&cluster.nodes[0]) == known).then_some(())
     })
     .unwrap();
     drop(pings);
 
-    cluster.members[0].stop_daemon().unwrap();
-    let output = cluster.members[0].command(&["uninstall"]).unwrap();
+    cluster.nodes[0].stop_daemon().unwrap();
+    let output = cluster.nodes[0].command(&["uninstall"]).unwrap();
     assert!(output.status.success(), "{output:?}");
-    let node = &cluster.members[0];
+    let node = &cluster.nodes[0];
     assert_eq!(left_overs(node), "");
     assert_eq!(traces(node), before);
     reaches(node, &address);
@@ -134,32 +129,31 @@ fn ours_and_the_hosts_own_leave_each_other_alone() {
 
 #[test]
 fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
-    let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(2);
     cluster.headscale.set_policy(&policy()).unwrap();
-    let config = cluster.members[0].config(&cluster.headscale.url());
+    let config = cluster.nodes[0].config(&cluster.headscale.url());
     let told = |how: &str| format!("{config}  namespace: {how}\n");
-    let node = &cluster.members[0];
+    let node = &cluster.nodes[0];
     node.configure(&told("own")).unwrap();
     // What somebody who was killed half-way may have left.
     node.sh("touch /run/netns/headcni-mesh
          ip link add hcmesh0 type veth peer name host0")
         .unwrap();
-    cluster.start().unwrap();
-    assert!(is_apart(&cluster.members[0]));
+    cluster.start_daemons().unwrap();
+    assert!(is_apart(&cluster.nodes[0]));
     let pods = [
-        cluster.members[0].pod("p").unwrap(),
-        cluster.members[1].pod("p").unwrap(),
+        cluster.nodes[0].pod("p").unwrap(),
+        cluster.nodes[1].pod("p").unwrap(),
     ];
-    talk::await_all_to_all(&pods);
+    connectivity::await_all_to_all(&pods);
     // Nobody else is on the host to answer for the mesh's names.
-    dns::check(&cluster, &pods[0]);
+    magic_dns::check(&cluster, &pods[0]);
     // While ours is away, questions do not go to and fro until their time is over.
-    let node = &mut cluster.members[0];
+    let node = &mut cluster.nodes[0];
     let pid = node.tailscaled_pid().unwrap();
     node.kill_daemon().unwrap();
     node.sh(&format!("kill -9 {pid}")).unwrap();
-    for resolver in dns::RESOLVERS {
+    for resolver in magic_dns::RESOLVERS {
         let resolver = resolver.to_string();
         let ping = ["ping", "-n", "-c", "1", "-W", "1", &resolver];
         // Its interface takes a moment to go.
@@ -169,36 +163,36 @@ fn it_moves_as_it_is_told_and_out_of_the_way_of_one_that_comes() {
         })
         .unwrap();
     }
-    node.launch().unwrap();
+    node.start_daemon().unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
-    talk::await_all_to_all(&pods);
+    connectivity::await_all_to_all(&pods);
 
-    it_stays_while_the_nodes_networks_are_unknown(&mut cluster.members[0], &told("own"));
-    talk::await_all_to_all(&pods);
+    it_stays_while_the_nodes_networks_are_unknown(&mut cluster.nodes[0], &told("own"));
+    connectivity::await_all_to_all(&pods);
 
     // What others take away comes back: of the pair, both ends and all that was on them.
-    let node = &cluster.members[0];
+    let node = &cluster.nodes[0];
     node.sh("ip link delete hcmesh0; nft delete table inet headcni-mesh")
         .unwrap();
     node.configure(&told("own").replace("tailscale:\n", "tailscale:\n  hostname: first\n"))
         .unwrap();
-    node.signal(Signal::HUP);
-    talk::await_all_to_all(&pods);
+    node.reload();
+    connectivity::await_all_to_all(&pods);
     flushed_tables_come_back(node);
 
     node.configure(&told("host")).unwrap();
-    node.signal(Signal::HUP);
+    node.reload();
     eventually(JOIN_TIMEOUT, "ours is in the host's network", || {
         (!is_apart(node) && left_overs(node).is_empty()).then_some(())
     })
     .unwrap();
-    talk::await_all_to_all(&pods);
+    connectivity::await_all_to_all(&pods);
 
     node.configure(&told("auto")).unwrap();
-    node.signal(Signal::HUP);
+    node.reload();
     let theirs = hosts_own(&cluster);
     eventually(JOIN_TIMEOUT, "ours has moved", || is_apart(node).then_some(())).unwrap();
-    talk::await_all_to_all(&pods);
+    connectivity::await_all_to_all(&pods);
     let address = address_of(&theirs, "node-2");
     reaches(node, &address);
     let traces = traces(node);
@@ -219,13 +213,13 @@ fn it_stays_while_the_nodes_networks_are_unknown(node: &mut MeshNode, config: &s
     let unknown: Vec<&str> = unknown.collect();
     let unknown = unknown.join("\n").replace("network:", "network: {}");
     node.configure(&unknown).unwrap();
-    node.launch().unwrap();
+    node.start_daemon().unwrap();
     // By then it has looked at all of it.
     node.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
     node.await_condition("PodCIDRKnown", false, JOIN_TIMEOUT).unwrap();
     assert_eq!(node.sh(look).unwrap(), whole);
     node.configure(config).unwrap();
-    node.signal(Signal::HUP);
+    node.reload();
     node.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
@@ -245,13 +239,13 @@ fn flushed_tables_come_back(node: &MeshNode) {
         eventually(REPAIRED, "the rules are back", || {
             (node.sh(&look).ok()? == whole).then_some(())
         })
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", node.told()));
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
     }
 }
 
 /// A policy by which the host's own reaches nodes and pods, so that it has routes to them.
 fn policy() -> Value {
-    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
+    let mut policy = open_policy(NODE_TAG, &CLUSTER_CIDRS);
     policy["tagOwners"][HOSTS_TAG] = serde_json::json!([]);
     let sources = policy["acls"][0]["src"].as_array_mut().unwrap();
     sources.push(HOSTS_TAG.into());
@@ -263,7 +257,7 @@ fn policy() -> Value {
 fn hosts_own<'a>(cluster: &MeshCluster) -> Tailscaled {
     let headscale = &cluster.headscale;
     headscale.set_policy(&policy()).unwrap();
-    let theirs = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
+    let theirs = Tailscaled::start(&cluster.nodes[0].node, headscale.ca_file()).unwrap();
     let key = headscale.preauth_key(HOSTS_TAG).unwrap();
     let join = Join {
         url: &headscale.url(),
@@ -276,15 +270,15 @@ fn hosts_own<'a>(cluster: &MeshCluster) -> Tailscaled {
 }
 
 /// Whether our tailscaled runs in another network than the node's.
-fn is_apart(member: &MeshNode) -> bool {
+fn is_apart(node: &MeshNode) -> bool {
     let of = |pid: u32| std::fs::read_link(PathBuf::from(format!("/proc/{pid}/ns/net"))).ok();
-    let ours = member.tailscaled_pid().ok().and_then(of);
-    ours.is_some() && ours != of(member.node.holder_pid())
+    let ours = node.tailscaled_pid().ok().and_then(of);
+    ours.is_some() && ours != of(node.node.holder_pid())
 }
 
 /// Rules and chains of the host's own tailscaled.
-fn traces(member: &MeshNode) -> String {
-    member
+fn traces(node: &MeshNode) -> String {
+    node
         .sh(
             "for family in -4 -6; do ip $family rule | grep '^52[1-7]0:'; done
              for tables in iptables ip6tables; do
@@ -295,15 +289,15 @@ fn traces(member: &MeshNode) -> String {
 }
 
 /// Its routes.
-fn table_of_theirs(member: &MeshNode) -> String {
-    member
+fn table_of_theirs(node: &MeshNode) -> String {
+    node
         .sh("ip route show table 52 | sort; ip -6 route show table 52 | sort")
         .unwrap()
 }
 
 /// What there is of the network of its own.
-fn left_overs(member: &MeshNode) -> String {
-    member
+fn left_overs(node: &MeshNode) -> String {
+    node
         .sh("ls /run/netns | grep headcni || true
              ip -o link show dev hcmesh0 2>/dev/null || true
              nft list tables | grep headcni-mesh || true
@@ -311,7 +305,7 @@ fn left_overs(member: &MeshNode) -> String {
         .unwrap()
 }
 
-/// The address of another member, as the host's own knows it.
+/// The address of another node, as the host's own knows it.
 fn address_of(theirs: &Tailscaled, name: &str) -> String {
     eventually(JOIN_TIMEOUT, "the host's own knows the other node", || {
         let status = theirs.status().ok()?;
@@ -322,12 +316,12 @@ fn address_of(theirs: &Tailscaled, name: &str) -> String {
     .unwrap()
 }
 
-/// The host's own leads to another member.
-fn reaches(member: &MeshNode, address: &str) {
+/// The host's own leads to another node.
+fn reaches(node: &MeshNode, address: &str) {
     eventually(JOIN_TIMEOUT, "the host's own reaches the other node", || {
-        let way = member.sh(&format!("ip route get {address}")).ok()?;
+        let way = node.sh(&format!("ip route get {address}")).ok()?;
         let line = format!("ping -c 1 -W 2 {address}");
-        (way.contains("tailscale0") && member.sh(&line).is_ok()).then_some(())
+        (way.contains("tailscale0") && node.sh(&line).is_ok()).then_some(())
     })
     .unwrap();
 }

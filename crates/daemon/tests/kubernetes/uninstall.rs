@@ -3,19 +3,18 @@
 use std::time::{Duration, Instant};
 
 use lab::kubernetes::{ControlPlane, Helm, User};
-use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, Site, eventually};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, Topology};
+use lab::eventually;
 use serde_json::{Value, json};
 
 use crate::chart::rendered;
-use crate::stage::{account, configure, node, post_node};
 
 /// Of all that `uninstall` does, what it may take: the mesh and the API have their limits.
 const NOT_LONG: Duration = Duration::from_secs(40);
 
 #[test]
 fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
-    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = MeshCluster::new(&grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(2);
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     let user = account(&plane);
     let url = cluster.headscale.url();
@@ -23,20 +22,20 @@ fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
         post_node(&plane, name);
         say_something_else(&plane, name);
     }
-    for member in &mut cluster.members {
-        configure(member, &url, &user);
-        member.launch().unwrap();
-        member.await_ready(JOIN_TIMEOUT).unwrap();
-        await_words(&plane, member);
-        member.stop_daemon().unwrap();
+    for node in &mut cluster.nodes {
+        configure(node, &url, &user);
+        node.start_daemon().unwrap();
+        node.await_ready(JOIN_TIMEOUT).unwrap();
+        await_words(&plane, node);
+        node.stop_daemon().unwrap();
     }
 
     // The daemon's own account is deleted first, so from here on the hook's has to do.
     let last = hooks_account(&grounds, &plane);
-    for member in &cluster.members {
-        configure(member, &url, &last);
+    for node in &cluster.nodes {
+        configure(node, &url, &last);
     }
-    let said = uninstall(&cluster.members[0]);
+    let said = uninstall(&cluster.nodes[0]);
     assert!(
         said.contains("took our words off the Node node-1"),
         "{said}"
@@ -47,7 +46,7 @@ fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
 
     plane.freeze();
     let start = Instant::now();
-    let said = uninstall(&cluster.members[1]);
+    let said = uninstall(&cluster.nodes[1]);
     assert!(
         said.contains("left at the Kubernetes API: the Node node-2"),
         "{said}"
@@ -58,13 +57,13 @@ fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
 
     // Nothing is there to be done any more, but for what is left at the API.
     plane.stop().unwrap();
-    let said = uninstall(&cluster.members[1]);
+    let said = uninstall(&cluster.nodes[1]);
     assert!(
         said.contains("left at the Kubernetes API: the Node node-2"),
         "{said}"
     );
     plane.resume().unwrap();
-    let said = uninstall(&cluster.members[1]);
+    let said = uninstall(&cluster.nodes[1]);
     assert!(
         said.contains("took our words off the Node node-2"),
         "{said}"
@@ -72,11 +71,11 @@ fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
     assert_eq!(words(&plane, "node-2")[0], json!(["example.org/ours"]));
 
     plane.admin().delete("/api/v1/nodes/node-2").unwrap();
-    let said = uninstall(&cluster.members[1]);
+    let said = uninstall(&cluster.nodes[1]);
     assert!(said.contains("there is no Node node-2"), "{said}");
 
-    cluster.members[1].configure("").unwrap();
-    let said = uninstall(&cluster.members[1]);
+    cluster.nodes[1].configure("").unwrap();
+    let said = uninstall(&cluster.nodes[1]);
     assert!(!said.contains("Node"), "nobody is asked: {said}");
 }
 
@@ -92,8 +91,8 @@ fn say_something_else(plane: &ControlPlane, name: &str) {
     plane.admin().patch(&path, &conditions).unwrap();
 }
 
-fn await_words(plane: &ControlPlane, member: &MeshNode) {
-    let name = member.node.name();
+fn await_words(plane: &ControlPlane, node: &MeshNode) {
+    let name = node.node.name();
     eventually(JOIN_TIMEOUT, &format!("{name} has said all"), || {
         let [annotations, conditions] = words(plane, name);
         let ours = annotations.to_string().matches("headcni.io/").count();
@@ -137,15 +136,15 @@ fn hooks_account<'a>(grounds: &Topology, plane: &ControlPlane) -> User {
 }
 
 /// What it says. It succeeds, and nothing is left on the node.
-fn uninstall(member: &MeshNode) -> String {
-    let output = member.command(&["uninstall"]).unwrap();
+fn uninstall(node: &MeshNode) -> String {
+    let output = node.command(&["uninstall"]).unwrap();
     assert!(output.status.success(), "{output:?}");
     for path in [
         "/var/lib/headcni",
         "/run/headcni",
         "/etc/cni/net.d/10-headcni.conflist",
     ] {
-        assert!(!member.file(path).exists(), "{path}: {output:?}");
+        assert!(!node.file(path).exists(), "{path}: {output:?}");
     }
     output.stdout
 }

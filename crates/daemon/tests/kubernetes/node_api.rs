@@ -1,34 +1,33 @@
 //! Networks come from Nodes, and daemons say there what they have.
 
 use lab::kubernetes::ControlPlane;
-use lab::{MeshCluster, Topology, JOIN_TIMEOUT, Join, Node, Site, TAG, Tailscaled, eventually};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, NODE_TAG, Topology};
+use lab::{Join, Node, Tailscaled, eventually};
 
-use crate::stage::{account, await_all_to_all, configure, post_node, says_what_it_has};
 
 /// Of the cluster's networks, but no Node's.
 const STOLEN: &str = "10.244.99.0/24";
 
 #[test]
 fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
-    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
-    let mut cluster = MeshCluster::new(&grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(2);
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     let user = account(&plane);
     let url = cluster.headscale.url();
-    for member in &mut cluster.members {
-        configure(member, &url, &user);
-        member.launch().unwrap();
+    for node in &mut cluster.nodes {
+        configure(node, &url, &user);
+        node.start_daemon().unwrap();
     }
-    let said = cluster.members[0].await_condition("PodCIDRKnown", false, JOIN_TIMEOUT);
+    let said = cluster.nodes[0].await_condition("PodCIDRKnown", false, JOIN_TIMEOUT);
     assert!(said.unwrap().contains("awaited from the Kubernetes API"));
     for name in ["node-1", "node-2"] {
         post_node(&plane, name);
     }
-    for member in &cluster.members {
-        member.await_ready(JOIN_TIMEOUT).unwrap();
+    for node in &cluster.nodes {
+        node.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let mut pods: Vec<_> = cluster
-        .members
+        .nodes
         .iter()
         .map(|it| it.pod("p").unwrap())
         .collect();
@@ -42,24 +41,24 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
 
     // The API is away, and a daemon begins anew: it has what it had.
     plane.stop().unwrap();
-    let member = &mut cluster.members[0];
-    member
+    let node = &mut cluster.nodes[0];
+    node
         .await_condition("KubernetesReachable", false, JOIN_TIMEOUT)
         .unwrap();
     assert_eq!(
-        member.get("/ready").unwrap().status,
+        node.get("/ready").unwrap().status,
         200,
         "{}",
-        member.told()
+        node.diagnostics()
     );
-    member.stop_daemon().unwrap();
-    member.launch().unwrap();
-    member.await_ready(JOIN_TIMEOUT).unwrap();
-    pods.push(member.pod("q").unwrap());
+    node.stop_daemon().unwrap();
+    node.start_daemon().unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
+    pods.push(node.pod("q").unwrap());
     await_all_to_all(&pods);
     plane.resume().unwrap();
-    let member = &cluster.members[0];
-    member
+    let node = &cluster.nodes[0];
+    node
         .await_condition("KubernetesReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
@@ -88,12 +87,12 @@ fn a_stranger_gets_no_pods_packets(grounds: &Topology, cluster: &MeshCluster) {
     let tailscaled = Tailscaled::start(&stranger, cluster.headscale.ca_file()).unwrap();
     let join = Join {
         url: &cluster.headscale.url(),
-        key: &cluster.headscale.preauth_key(TAG).unwrap(),
+        key: &cluster.headscale.preauth_key(NODE_TAG).unwrap(),
         advertise: &[STOLEN],
     };
     tailscaled.join(&join).unwrap();
-    let member = &cluster.members[0];
-    let said = member
+    let node = &cluster.nodes[0];
+    let said = node
         .await_condition("NetworksUnique", false, JOIN_TIMEOUT)
         .unwrap();
     assert!(
@@ -101,11 +100,11 @@ fn a_stranger_gets_no_pods_packets(grounds: &Topology, cluster: &MeshCluster) {
         "{said}"
     );
     // tailscaled has a route to it in its own table, which packets to pods never get to.
-    let routes = member.sh("ip route show table 26723").unwrap();
+    let routes = node.sh("ip route show table 26723").unwrap();
     assert!(
         routes.contains("10.244.") && !routes.contains(STOLEN),
         "{routes}"
     );
-    let way = member.sh("ip route get 10.244.99.1 2>&1 || true").unwrap();
+    let way = node.sh("ip route get 10.244.99.1 2>&1 || true").unwrap();
     assert!(way.contains("No route to host"), "{way}");
 }

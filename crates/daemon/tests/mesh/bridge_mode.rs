@@ -2,43 +2,41 @@
 
 use std::net::IpAddr;
 
-use lab::{MeshCluster, JOIN_TIMEOUT, MeshNode, Pod, Signal, Site, eventually};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, connectivity};
+use lab::{Pod, eventually};
 use serde_json::json;
 
-use crate::scene::Scene;
-use crate::talk;
 
 #[test]
 fn pods_on_a_bridge_reach_pods_of_other_nodes() {
-    let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(2);
     let url = cluster.headscale.url();
     // One of them is native: what a node does is no other's business.
-    let member = &cluster.members[0];
-    let config = member.config(&url);
-    member
+    let node = &cluster.nodes[0];
+    let config = node.config(&url);
+    node
         .configure(&format!("{config}cni: {{mode: bridge}}\n"))
         .unwrap();
-    cluster.start().unwrap();
-    let bridged = attach(&cluster.members[0], "headcni");
+    cluster.start_daemons().unwrap();
+    let bridged = attach(&cluster.nodes[0], "headcni");
     let bridged = (&bridged.0, &bridged.1[..]);
-    let native = cluster.members[1].pod("p").unwrap();
+    let native = cluster.nodes[1].pod("p").unwrap();
     check_both_ways(bridged, (&native.pod, &native.ips));
 
-    cluster.members[1].detach(&native).unwrap();
-    delegate(&cluster.members[1], &url);
-    let delegated = attach(&cluster.members[1], "delegated");
+    cluster.nodes[1].detach(&native).unwrap();
+    delegate(&cluster.nodes[1], &url);
+    let delegated = attach(&cluster.nodes[1], "delegated");
     check_both_ways(bridged, (&delegated.0, &delegated.1));
 }
 
 /// Makes a node one whose pods are made by headcni's delegate, by a configuration of its administrator's.
-fn delegate(member: &MeshNode, url: &str) {
-    let config = member.config(url);
+fn delegate(node: &MeshNode, url: &str) {
+    let config = node.config(url);
     let cni = "{mode: bridge, exclusive: false, bridge: {name: cni0}}";
-    member.configure(&format!("{config}cni: {cni}\n")).unwrap();
-    member.signal(Signal::HUP);
+    node.configure(&format!("{config}cni: {cni}\n")).unwrap();
+    node.reload();
     eventually(JOIN_TIMEOUT, "its bridge is known", || {
-        let inside = member.sh("nft list set inet headcni inside").ok()?;
+        let inside = node.sh("nft list set inet headcni inside").ok()?;
         inside.contains("cni0").then_some(())
     })
     .unwrap();
@@ -48,21 +46,21 @@ fn delegate(member: &MeshNode, url: &str) {
         "plugins": [{"type": "headcni", "delegate": {"type": "bridge", "bridge": "cni0"}}],
     });
     let path = "/etc/cni/net.d/05-delegated.conflist";
-    member.node.write(path, list.to_string()).unwrap();
+    node.node.write(path, list.to_string()).unwrap();
 }
 
 fn check_both_ways(one: (&Pod, &[IpAddr]), other: (&Pod, &[IpAddr])) {
     for (from, (to, ips)) in [(one, other), (other, one)] {
         for ip in ips {
-            talk::check_pair(from, to, *ip);
+            connectivity::assert_pair(from, to, *ip);
         }
     }
 }
 
 /// By the real cnitool, as by the document that is there.
-fn attach<'a>(member: &MeshNode, network: &str) -> (Pod, Vec<IpAddr>) {
-    let pod = member.node.pod(network).unwrap();
-    let tool = member
+fn attach<'a>(node: &MeshNode, network: &str) -> (Pod, Vec<IpAddr>) {
+    let pod = node.node.pod(network).unwrap();
+    let tool = node
         .node
         .cnitool("/etc/cni/net.d", "add", network, pod.netns_path())
         .path("/opt/cni/bin");

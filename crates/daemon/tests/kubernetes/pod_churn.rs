@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::IMAGE;
-use lab::{Topology, Netns, Node, Site, eventually_slowly};
+use lab::scenario::{KubeCluster, fetch_from, object_name, pod_ips, pod_object, web_spec_on};
+use lab::{Netns, Node, eventually_slowly};
 use serde_json::{Value, json};
 
-use crate::whole::{Whole, ask_from, ips, name, pod, web_on};
 
 /// On each node.
 const PODS: usize = 200;
@@ -22,35 +22,34 @@ const PATIENCE: Duration = Duration::from_mins(6);
 #[test]
 #[expect(clippy::print_stdout, reason = "how long ADD took is to be recorded")]
 fn waves_of_pods_leave_nothing() {
-    let grounds = Topology::new(&[Site::Open, Site::Open]).unwrap();
-    let mut whole = Whole::new(&grounds);
-    whole.install();
-    whole.await_nodes();
+    let mut cluster = KubeCluster::prepare(2);
+    cluster.install();
+    cluster.await_nodes();
     // Those that stay.
     for node in &grounds.nodes {
-        let spec = web_on(node.name());
-        whole.apply(&pod(&format!("stays-{}", node.name()), "stays", &spec));
+        let spec = web_spec_on(node.name());
+        cluster.apply(&pod_object(&format!("stays-{}", node.name()), "stays", &spec));
     }
-    let stays = whole.await_pods("stays", 2);
+    let stays = cluster.await_pods("stays", 2);
     let before: Vec<_> = grounds.nodes.iter().map(left).collect();
 
     let waves = PODS / WAVE;
     for wave in 0..waves {
         let app = format!("wave-{wave}");
-        create(&whole, &app);
+        create(&cluster, &app);
         if wave == waves / 2 {
-            api_is_away(&mut whole, &stays);
+            api_is_away(&mut cluster, &stays);
         }
-        let pods = await_running(&whole, &app);
-        let all: Vec<_> = pods.iter().chain(&stays).flat_map(ips).collect();
+        let pods = await_running(&cluster, &app);
+        let all: Vec<_> = pods.iter().chain(&stays).flat_map(pod_ips).collect();
         let unique: BTreeSet<_> = all.iter().collect();
         assert_eq!(unique.len(), 2 * (2 * WAVE + 2), "two of its own for each");
         let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
-        whole.plane.admin().delete(&path).unwrap();
+        cluster.plane.admin().delete(&path).unwrap();
         eventually_slowly(PATIENCE, &format!("{app} is gone"), || {
-            whole.pods(&app).is_empty().then_some(())
+            cluster.pods(&app).is_empty().then_some(())
         })
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
     }
 
     for (node, before) in grounds.nodes.iter().zip(before) {
@@ -59,58 +58,58 @@ fn waves_of_pods_leave_nothing() {
             .unwrap_or_else(|error| panic!("{error:#}: {before} before, and now {}", left(node)));
         println!("{}: {}", node.name(), latency(node));
     }
-    let same = whole.await_pods("stays", 2);
+    let same = cluster.await_pods("stays", 2);
     let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].clone();
     assert!(same.iter().all(|pod| restarts(pod) == 0), "{same:#?}");
 }
 
-fn create(whole: &Whole<'_>, app: &str) {
-    for node in &whole.grounds.nodes {
+fn create(cluster: &KubeCluster, app: &str) {
+    for node in &cluster.topology.nodes {
         for number in 0..WAVE {
             let spec = json!({
                 "nodeName": node.name(),
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{ "name": "c", "image": IMAGE }],
             });
-            whole.apply(&pod(&format!("{app}-{}-{number}", node.name()), app, &spec));
+            cluster.apply(&pod_object(&format!("{app}-{}-{number}", node.name()), app, &spec));
         }
     }
 }
 
-fn await_running(whole: &Whole<'_>, app: &str) -> Vec<Value> {
+fn await_running(cluster: &KubeCluster, app: &str) -> Vec<Value> {
     let running = || {
-        let pods = whole.pods(app);
+        let pods = cluster.pods(app);
         let is_running = |pod: &Value| pod["status"]["phase"] == "Running";
         (pods.len() == 2 * WAVE && pods.iter().all(is_running)).then_some(pods)
     };
     eventually_slowly(PATIENCE, &format!("{app} runs"), running).unwrap_or_else(|error| {
-        let pods = whole.pods(app);
+        let pods = cluster.pods(app);
         let waiting = pods
             .iter()
             .filter(|pod| pod["status"]["phase"] != "Running");
         let waiting: Vec<_> = waiting.map(|pod| &pod["status"]).collect();
-        panic!("{error:#}: {waiting:#?}\n{}", whole.told())
+        panic!("{error:#}: {waiting:#?}\n{}", cluster.diagnostics())
     })
 }
 
 /// While Pods are being made. Those that are there do not mind.
-fn api_is_away(whole: &mut Whole<'_>, stays: &[Value]) {
-    whole.plane.stop().unwrap();
+fn api_is_away(cluster: &mut KubeCluster, stays: &[Value]) {
+    cluster.plane.stop().unwrap();
     thread::sleep(A_MINUTE);
     let [one, two] = stays else {
         panic!("one Pod on each node")
     };
     for (from, to) in [(one, two), (two, one)] {
-        for ip in ips(to) {
-            let answer = whole.ask(from, &ip, 8080).unwrap();
-            assert_eq!(answer.by, name(to));
-            assert!(ips(from).contains(&answer.seen.to_string()), "{answer:?}");
+        for ip in pod_ips(to) {
+            let answer = cluster.fetch(from, &ip, 8080).unwrap();
+            assert_eq!(reply.pod, object_name(to));
+            assert!(pod_ips(from).contains(&reply.source.to_string()), "{answer:?}");
         }
     }
-    for node in &whole.grounds.nodes {
-        ask_from(node, &ips(one)[0], 8080).unwrap();
+    for node in &cluster.topology.nodes {
+        fetch_from(node, &pod_ips(one)[0], 8080).unwrap();
     }
-    whole.plane.resume().unwrap();
+    cluster.plane.resume().unwrap();
 }
 
 /// How many things of Pods there are on a node: links, leases, records and so on.

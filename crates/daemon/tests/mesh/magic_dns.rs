@@ -1,13 +1,13 @@
-//! Pods ask the mesh for the names of its members, and the host's own resolver is never touched.
+//! Pods ask the mesh for the names of its nodes, and the host's own resolver is never touched.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{AttachedPod, MeshCluster, JOIN_TIMEOUT, MeshNode, Netns, Site, eventually};
+use lab::scenario::{AttachedPod, JOIN_TIMEOUT, MeshCluster, MeshNode};
+use lab::{Netns, eventually};
 
-use crate::hosts;
-use crate::scene::Scene;
+use crate::host_tailscaled;
 
 /// Where every tailscaled answers.
 pub(crate) const RESOLVERS: [IpAddr; 2] = [
@@ -21,35 +21,34 @@ const A_IN: [u8; 4] = [0, 1, 0, 1];
 
 #[test]
 fn pods_resolve_names_of_the_mesh() {
-    let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
-    let before = resolver_of_host(&cluster.members[0]);
-    cluster.start().unwrap();
-    let pod = cluster.members[0].pod("p").unwrap();
+    let mut cluster = MeshCluster::prepare(2);
+    let before = resolver_of_host(&cluster.nodes[0]);
+    cluster.start_daemons().unwrap();
+    let pod = cluster.nodes[0].pod("p").unwrap();
     check(&cluster, &pod);
-    assert_eq!(resolver_of_host(&cluster.members[0]), before);
-    cluster.members[0].stop_daemon().unwrap();
-    hosts::uninstall(&cluster.members[0]);
-    assert_eq!(resolver_of_host(&cluster.members[0]), before);
+    assert_eq!(resolver_of_host(&cluster.nodes[0]), before);
+    cluster.nodes[0].stop_daemon().unwrap();
+    host_tailscaled::uninstall(&cluster.nodes[0]);
+    assert_eq!(resolver_of_host(&cluster.nodes[0]), before);
 }
 
 /// What the node's own programs ask.
-pub(crate) fn resolver_of_host(member: &MeshNode) -> String {
-    member.sh("cat /etc/resolv.conf").unwrap()
+pub(crate) fn resolver_of_host(node: &MeshNode) -> String {
+    node.sh("cat /etc/resolv.conf").unwrap()
 }
 
 /// A pod of the first node gets the second one's address for its name, over each family, and none for a
 /// name that nobody has.
 pub(crate) fn check(cluster: &MeshCluster, pod: &AttachedPod) {
-    let node = cluster.headscale.node_named("node-2").unwrap();
-    let expected = node["ip_addresses"][0].as_str().unwrap();
+    let listed = cluster.headscale.node_named("node-2").unwrap();
+    let expected = listed["ip_addresses"][0].as_str().unwrap();
     for resolver in RESOLVERS {
         let found = eventually(JOIN_TIMEOUT, &format!("an answer of {resolver}"), || {
             ask(&pod.pod, resolver, "node-2.tail.test").ok()
         });
         let found = found.unwrap_or_else(|error| {
             let why = ask(&pod.pod, resolver, "node-2.tail.test");
-            panic!("{error:#}: {why:?}\n{}", cluster.members[0].told())
+            panic!("{error:#}: {why:?}\n{}", cluster.nodes[0].diagnostics())
         });
         assert_eq!(found.to_string(), expected);
         assert!(ask(&pod.pod, resolver, "nobody.tail.test").is_err());

@@ -3,66 +3,64 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use lab::{AttachedPod, MeshCluster, JOIN_TIMEOUT, MeshNode, CLUSTER_CIDRS, Site, TAG, eventually, open_policy};
+use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG, connectivity};
+use lab::{eventually, open_policy};
 use serde_json::json;
 
-use crate::scene::Scene;
-use crate::talk;
 
 /// So many pods come one after the other, which takes less than a second.
 const MANY: usize = 12;
 
 #[test]
 fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() {
-    let scene = Scene::new(&[Site::Open, Site::Open]);
-    let mut cluster = MeshCluster::new(&scene.grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(2);
     // Nobody but the daemons approves.
-    let mut policy = open_policy(TAG, &CLUSTER_CIDRS);
+    let mut policy = open_policy(NODE_TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();
     // The first node's tailscaled has a network of its own, the second's has the host's.
-    let config = cluster.members[0].config(&cluster.headscale.url());
+    let config = cluster.nodes[0].config(&cluster.headscale.url());
     let apart = format!("{config}  namespace: own\n");
-    cluster.members[0].configure(&apart).unwrap();
-    cluster.start().unwrap();
+    cluster.nodes[0].configure(&apart).unwrap();
+    cluster.start_daemons().unwrap();
 
-    let members = &cluster.members;
-    let strays = [0, 1].map(|nth: usize| stray(&members[nth], 9));
+    let nodes = &cluster.nodes;
+    let strays = [0, 1].map(|nth: usize| stray(&nodes[nth], 9));
     for stray in &strays {
         assert_eq!(stray.ips.len(), 2, "of both families: {:?}", stray.ips);
     }
-    for (member, stray) in members.iter().zip(&strays) {
-        await_served(&cluster, member, std::slice::from_ref(stray));
+    for (node, stray) in nodes.iter().zip(&strays) {
+        await_served(&cluster, node, std::slice::from_ref(stray));
     }
-    let natives = [0, 1].map(|nth| members[nth].pod("n").unwrap());
+    let natives = [0, 1].map(|nth| nodes[nth].pod("n").unwrap());
     let all: Vec<_> = strays.into_iter().chain(natives).collect();
-    talk::await_all_to_all(&all);
-    for member in members {
-        member.await_ready(JOIN_TIMEOUT).unwrap();
+    connectivity::await_all_to_all(&all);
+    for node in nodes {
+        node.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let [first, second, native, remote] = all.try_into().unwrap();
 
-    let mut others = many_at_once(&cluster, &members[1]);
+    let mut others = many_at_once(&cluster, &nodes[1]);
     others.push(second);
-    for (member, gone) in members.iter().zip([vec![first], others]) {
+    for (node, gone) in nodes.iter().zip([vec![first], others]) {
         for pod in &gone {
-            member.detach(pod).unwrap();
+            node.detach(pod).unwrap();
         }
-        await_withdrawn(&cluster, member, &gone);
+        await_withdrawn(&cluster, node, &gone);
     }
-    talk::await_all_to_all(&[native, remote]);
+    connectivity::await_all_to_all(&[native, remote]);
 }
 
 /// Whoever comes within a second of another one is told to tailscaled with it. Other news may come
 /// meanwhile: then all that are there by then are told with it.
-fn many_at_once<'a>(cluster: &MeshCluster, member: &MeshNode) -> Vec<AttachedPod> {
-    let before = edits(member).len();
+fn many_at_once<'a>(cluster: &MeshCluster, node: &MeshNode) -> Vec<AttachedPod> {
+    let before = edits(node).len();
     let began = Instant::now();
-    let pods: Vec<_> = (0..MANY).map(|nth| stray(member, 11 + nth)).collect();
+    let pods: Vec<_> = (0..MANY).map(|nth| stray(node, 11 + nth)).collect();
     let took = began.elapsed();
-    await_served(cluster, member, &pods);
+    await_served(cluster, node, &pods);
     // One that says nothing new takes away what was only to be heard.
-    let edits: BTreeSet<String> = edits(member).split_off(before).into_iter().collect();
+    let edits: BTreeSet<String> = edits(node).split_off(before).into_iter().collect();
     let count = edits.len();
     eprintln!("measured: {MANY} pods in {took:.1?}: {count} edits");
     // On a busy machine it takes longer.
@@ -71,8 +69,8 @@ fn many_at_once<'a>(cluster: &MeshCluster, member: &MeshNode) -> Vec<AttachedPod
 }
 
 /// What tailscaled was told to advertise, each time.
-fn edits(member: &MeshNode) -> Vec<String> {
-    let log = member.log();
+fn edits(node: &MeshNode) -> Vec<String> {
+    let log = node.log();
     let told = log
         .lines()
         .filter(|line| line.contains("tailscaled is told otherwise"));
@@ -81,8 +79,8 @@ fn edits(member: &MeshNode) -> Vec<String> {
 }
 
 /// A pod by the configuration that the daemon wrote, but with an IPAM plugin that has ideas of its own.
-fn stray<'a>(member: &MeshNode, last: usize) -> AttachedPod {
-    let third = 200 + member.number;
+fn stray<'a>(node: &MeshNode, last: usize) -> AttachedPod {
+    let third = 200 + node.number;
     let [v4, v6] = [format!("10.244.{third}."), format!("fd00:10:244:{third}::")];
     let range = |subnet: String, only: String| {
         let (start, end) = (&only, &only);
@@ -92,35 +90,35 @@ fn stray<'a>(member: &MeshNode, last: usize) -> AttachedPod {
         range(format!("{v4}0/24"), format!("{v4}{last}")),
         range(format!("{v6}/64"), format!("{v6}{last}")),
     ];
-    let mut conf = member.conf().unwrap();
+    let mut conf = node.cni_conf().unwrap();
     conf["ipam"] = json!({"type": "host-local", "ranges": ranges, "dataDir": "/var/lib/cni/other"});
-    member.pod_by(&format!("o{last}"), conf).unwrap()
+    node.pod_with_conf(&format!("o{last}"), conf).unwrap()
 }
 
-fn await_served(cluster: &MeshCluster, member: &MeshNode, pods: &[AttachedPod]) {
+fn await_served(cluster: &MeshCluster, node: &MeshNode, pods: &[AttachedPod]) {
     eventually(JOIN_TIMEOUT, "their own routes are served", || {
-        let served = routes(cluster, member, "subnet_routes");
+        let served = routes(cluster, node, "subnet_routes");
         let mut all = own_routes(pods);
         all.all(|route| served.contains(&route)).then_some(())
     })
-    .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
 }
 
-fn await_withdrawn(cluster: &MeshCluster, member: &MeshNode, pods: &[AttachedPod]) {
+fn await_withdrawn(cluster: &MeshCluster, node: &MeshNode, pods: &[AttachedPod]) {
     eventually(JOIN_TIMEOUT, "their routes are withdrawn", || {
         let kinds = ["available_routes", "approved_routes", "subnet_routes"];
-        let left = kinds.map(|kind| routes(cluster, member, kind)).concat();
+        let left = kinds.map(|kind| routes(cluster, node, kind)).concat();
         let mut all = own_routes(pods);
         (!all.any(|route| left.contains(&route))).then_some(())
     })
-    .unwrap_or_else(|error| panic!("{error:#}\n{}", member.told()));
-    let ours = routes(cluster, member, "subnet_routes");
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
+    let ours = routes(cluster, node, "subnet_routes");
     assert_eq!(ours.len(), 2, "the node's own stay: {ours:?}");
     eventually(JOIN_TIMEOUT, "nothing leads to them any more", || {
         let ways = "for family in -4 -6; do ip $family rule; ip $family route; done";
         let apart = "/run/netns/headcni-mesh";
         let inside = format!("if [ -e {apart} ]; then nsenter --net={apart} sh -ec '{ways}'; fi");
-        let found = member.sh(&format!("{ways}\n{inside}")).unwrap();
+        let found = node.sh(&format!("{ways}\n{inside}")).unwrap();
         let mut ips = pods.iter().flat_map(|pod| &pod.ips);
         let leads = |ip: &String| found.split_whitespace().any(|word| word == ip);
         (!ips.any(|ip| leads(&ip.to_string()))).then_some(())
@@ -135,10 +133,10 @@ fn own_routes(pods: &[AttachedPod]) -> impl Iterator<Item = String> {
 }
 
 /// Routes of a node at the server.
-fn routes(cluster: &MeshCluster, member: &MeshNode, kind: &str) -> Vec<String> {
-    let name = member.node.name();
-    let node = cluster.headscale.node_named(name).unwrap();
-    let routes = node[kind].as_array().into_iter().flatten();
+fn routes(cluster: &MeshCluster, node: &MeshNode, kind: &str) -> Vec<String> {
+    let name = node.node.name();
+    let listed = cluster.headscale.node_named(name).unwrap();
+    let routes = listed[kind].as_array().into_iter().flatten();
     routes
         .filter_map(|it| Some(it.as_str()?.to_owned()))
         .collect()

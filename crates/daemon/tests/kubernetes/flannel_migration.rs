@@ -8,10 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{
-    MeshCluster, EchoServer, Family, Topology, JOIN_TIMEOUT, MeshNode, Netns, CLUSTER_CIDRS, Pod, PingStream, Site,
-    eventually,
-};
+use lab::scenario::{CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, Site, Topology};
+use lab::{EchoServer, Family, Netns, Pod, PingStream, eventually};
 use serde_json::{Value, json};
 
 const NETWORK: &str = "cbr0";
@@ -32,7 +30,7 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     let mut cluster = MeshCluster::of_families(&grounds, &[Family::V4]).unwrap();
     make_flannels(&cluster);
     let url = cluster.headscale.url();
-    let [first, second] = [&cluster.members[0], &cluster.members[1]];
+    let [first, second] = [&cluster.nodes[0], &cluster.nodes[1]];
     let old = ["a", "b", "c"].map(|name| add(first, name, no_ports()));
     let [a, b, c] = &old;
     let published = add(first, "published", ports_of(HOST_PORT));
@@ -46,21 +44,21 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     });
 
     // The first of two nodes: its pods live on, but between nodes there is no common way.
-    take_over(&mut cluster.members[0], &url);
+    take_over(&mut cluster.nodes[0], &url);
     near_pulse.await_answer(HESITATION).unwrap();
     check(a, &far).unwrap_err();
     check(&far, a).unwrap_err();
-    let on_first = add(&cluster.members[0], "new", ports_of(HOST_PORT + 1));
+    let on_first = add(&cluster.nodes[0], "new", ports_of(HOST_PORT + 1));
     check_both(&on_first, a);
     for (from, to) in [(&on_first, a), (a, &on_first)] {
         ping_large(from, to).unwrap();
     }
 
     // The second: now the mesh leads to all pods, and even a connection from before goes on.
-    take_over(&mut cluster.members[1], &url);
-    cluster.await_mesh().unwrap();
-    let sniffer = grounds.underlay.watch(&CLUSTER_CIDRS).unwrap();
-    let on_second = add(&cluster.members[1], "new", no_ports());
+    take_over(&mut cluster.nodes[1], &url);
+    cluster.await_routes().unwrap();
+    let sniffer = grounds.underlay.sniff(&CLUSTER_CIDRS).unwrap();
+    let on_second = add(&cluster.nodes[1], "new", no_ports());
     let nodes = [[a, &on_first], [&far, &on_second]];
     for (here, there) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
         for (from, to) in here.iter().flat_map(|from| there.map(|to| (from, to))) {
@@ -73,9 +71,9 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     assert_eq!(far_pulse.broken(), None);
     forget_flannels_routes(&cluster);
     check_both(a, &far);
-    sniffer.end().unwrap().check_nothing_in_clear().unwrap();
+    sniffer.finish().unwrap().check_nothing_in_clear().unwrap();
 
-    let first = &cluster.members[0];
+    let first = &cluster.nodes[0];
     old_pods_give_their_addresses_back(first, c, &published);
     let more: Vec<_> = (0..4)
         .map(|number| add(first, &format!("more-{number}"), no_ports()))
@@ -89,7 +87,7 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     go_back(&mut cluster);
     near_pulse.await_answer(HESITATION).unwrap();
     assert_eq!(near_pulse.broken(), None);
-    let first = &cluster.members[0];
+    let first = &cluster.nodes[0];
     let again = add(first, "again", no_ports());
     let living: Vec<_> = living.into_iter().chain([&again]).collect();
     check_each_has_its_own(first, &living);
@@ -102,8 +100,8 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
 
 /// Two nodes as flannel with the backend host-gw would have left them.
 fn make_flannels(cluster: &MeshCluster) {
-    for member in &cluster.members {
-        let network = &member.networks()[0];
+    for node in &cluster.nodes {
+        let network = &node.pod_cidrs()[0];
         let conflist = json!({
             "name": NETWORK,
             "cniVersion": "0.3.1",
@@ -126,44 +124,44 @@ fn make_flannels(cluster: &MeshCluster) {
             ],
         });
         for path in [FLANNEL, &format!("{REMEMBERED}/flannel.conflist")] {
-            member.node.write(path, conflist.to_string()).unwrap();
+            node.node.write(path, conflist.to_string()).unwrap();
         }
-        member.node.sysctl("net.ipv4.ip_forward", "1").unwrap();
+        node.node.sysctl("net.ipv4.ip_forward", "1").unwrap();
     }
     add_flannels_routes(cluster);
 }
 
 fn add_flannels_routes(cluster: &MeshCluster) {
-    let [one, two] = [0, 1].map(|index| cluster.grounds.ports[index].v4);
-    for (member, network, way) in [(0, "10.244.2.0/24", two), (1, "10.244.1.0/24", one)] {
+    let [one, two] = [0, 1].map(|index| cluster.topology.ports[index].v4);
+    for (node, network, way) in [(0, "10.244.2.0/24", two), (1, "10.244.1.0/24", one)] {
         let line = format!("ip route replace {network} via {way}");
-        cluster.members[member].sh(&line).unwrap();
+        cluster.nodes[node].sh(&line).unwrap();
     }
 }
 
 fn forget_flannels_routes(cluster: &MeshCluster) {
-    for (member, network) in [(0, "10.244.2.0/24"), (1, "10.244.1.0/24")] {
+    for (node, network) in [(0, "10.244.2.0/24"), (1, "10.244.1.0/24")] {
         let line = format!("ip route delete {network} table main");
-        cluster.members[member].sh(&line).unwrap();
+        cluster.nodes[node].sh(&line).unwrap();
     }
 }
 
 /// Starts headcni with what docs/migrate-from-flannel.md says, and waits until it is in place.
-fn take_over(member: &mut MeshNode, url: &str) {
+fn take_over(node: &mut MeshNode, url: &str) {
     let document = include_str!("../../../../docs/migrate-from-flannel.md");
     let (_, rest) = document.split_once("```yaml\nconfig:\n").unwrap();
     let (values, _) = rest.split_once("```").unwrap();
     let mut config: Value = serde_saphyr::from_str(values).unwrap();
-    let rest: Value = serde_saphyr::from_str(&member.config(url)).unwrap();
+    let rest: Value = serde_saphyr::from_str(&node.config(url)).unwrap();
     for key in ["headscale", "tailscale"] {
         config[key] = rest[key].clone();
     }
-    let network = &member.networks()[0];
+    let network = &node.pod_cidrs()[0];
     config["network"]["podCIDR"] = json!({ "nodeLocal": network, "base": CLUSTER_CIDRS[0] });
-    member.configure(&config.to_string()).unwrap();
-    member.launch().unwrap();
-    member.await_ready(JOIN_TIMEOUT).unwrap();
-    let names = member.sh(&format!("ls {CONFIGURATIONS}")).unwrap();
+    node.configure(&config.to_string()).unwrap();
+    node.start_daemon().unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
+    let names = node.sh(&format!("ls {CONFIGURATIONS}")).unwrap();
     let names: Vec<_> = names.lines().collect();
     assert_eq!(
         names,
@@ -172,12 +170,12 @@ fn take_over(member: &mut MeshNode, url: &str) {
 }
 
 /// Runtimes that remember configurations use the old one, others the one that is there now.
-fn old_pods_give_their_addresses_back(member: &MeshNode, one: &Made<'_>, another: &Made<'_>) {
+fn old_pods_give_their_addresses_back(node: &MeshNode, one: &Made<'_>, another: &Made<'_>) {
     for (pod, configurations) in [(one, REMEMBERED), (another, CONFIGURATIONS)] {
-        assert!(leases(member).contains(&pod.ip));
-        delete(member, pod, configurations);
+        assert!(leases(node).contains(&pod.ip));
+        delete(node, pod, configurations);
         assert!(
-            !leases(member).contains(&pod.ip),
+            !leases(node).contains(&pod.ip),
             "{} keeps its lease",
             pod.ip
         );
@@ -185,26 +183,26 @@ fn old_pods_give_their_addresses_back(member: &MeshNode, one: &Made<'_>, another
         assert!(links.is_empty(), "{links:?}");
     }
     // That of the new pod.
-    assert_eq!(host_ports(member), [HOST_PORT + 1]);
+    assert_eq!(host_ports(node), [HOST_PORT + 1]);
 }
 
 /// Nobody has another's address, and the store knows just those who live.
 #[track_caller]
-fn check_each_has_its_own(member: &MeshNode, living: &[&Made<'_>]) {
+fn check_each_has_its_own(node: &MeshNode, living: &[&Made<'_>]) {
     let addresses: BTreeSet<IpAddr> = living.iter().map(|pod| pod.ip).collect();
     assert_eq!(addresses.len(), living.len(), "{addresses:?}");
-    assert_eq!(leases(member), addresses);
+    assert_eq!(leases(node), addresses);
 }
 
 /// Uninstalls headcni everywhere. flannel would then make its routes again.
 fn go_back(cluster: &mut MeshCluster) {
-    for member in &mut cluster.members {
-        member.stop_daemon().unwrap();
-        let done = member.command(&["uninstall"]).unwrap();
+    for node in &mut cluster.nodes {
+        node.stop_daemon().unwrap();
+        let done = node.command(&["uninstall"]).unwrap();
         assert!(done.status.success(), "{done:?}");
-        let names = member.sh(&format!("ls {CONFIGURATIONS}")).unwrap();
+        let names = node.sh(&format!("ls {CONFIGURATIONS}")).unwrap();
         assert_eq!(names.trim(), "10-flannel.conflist");
-        assert!(member.node.link(BRIDGE).unwrap().is_some(), "{done:?}");
+        assert!(node.node.link(BRIDGE).unwrap().is_some(), "{done:?}");
     }
     add_flannels_routes(cluster);
 }
@@ -219,9 +217,9 @@ struct Made<'a> {
 
 /// By the real libcni, with whatever configuration the node has for the network.
 #[track_caller]
-fn add<'a>(member: &MeshNode, name: &str, capabilities: Value) -> Made<'a> {
-    let pod = member.node.pod(name).unwrap();
-    let tool = member
+fn add<'a>(node: &MeshNode, name: &str, capabilities: Value) -> Made<'a> {
+    let pod = node.node.pod(name).unwrap();
+    let tool = node
         .node
         .cnitool(CONFIGURATIONS, "add", NETWORK, pod.netns_path());
     let outcome = tool
@@ -240,9 +238,9 @@ fn add<'a>(member: &MeshNode, name: &str, capabilities: Value) -> Made<'a> {
     }
 }
 
-fn delete(member: &MeshNode, made: &Made<'_>, configurations: &str) {
+fn delete(node: &MeshNode, made: &Made<'_>, configurations: &str) {
     let netns = made.pod.netns_path();
-    let tool = member.node.cnitool(configurations, "del", NETWORK, netns);
+    let tool = node.node.cnitool(configurations, "del", NETWORK, netns);
     let tool = tool.path("/opt/cni/bin").capabilities(&made.capabilities);
     tool.run().unwrap().ok().unwrap();
 }
@@ -269,8 +267,8 @@ fn check_both(one: &Made<'_>, another: &Made<'_>) {
     check(another, one).unwrap();
 }
 
-fn leases(member: &MeshNode) -> BTreeSet<IpAddr> {
-    let names = member.sh(&format!("ls {LEASES}")).unwrap();
+fn leases(node: &MeshNode) -> BTreeSet<IpAddr> {
+    let names = node.sh(&format!("ls {LEASES}")).unwrap();
     names.lines().filter_map(|name| name.parse().ok()).collect()
 }
 
@@ -283,8 +281,8 @@ fn ports_of(port: u16) -> Value {
 }
 
 /// The ports that portmap leads to pods.
-fn host_ports(member: &MeshNode) -> Vec<u16> {
-    let rules = member
+fn host_ports(node: &MeshNode) -> Vec<u16> {
+    let rules = node
         .sh("nft list ruleset; iptables-legacy-save 2>/dev/null || true")
         .unwrap();
     let words: BTreeSet<&str> = rules.split_whitespace().collect();

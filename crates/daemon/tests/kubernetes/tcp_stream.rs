@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use lab::scenario::{KubeCluster, pod_ips, pod_object};
 use lab::eventually;
 use lab::kubernetes::IMAGE;
 use serde_json::{Value, json};
 
-use crate::whole::{Whole, ips, pod};
 
 /// What is sent again after a pause of the network comes after this, at the latest.
 const LATE: Duration = Duration::from_mins(1);
@@ -18,7 +18,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Connects by the address of one family: 0 is IPv4, 1 is IPv6.
-    pub(crate) fn start(whole: &Whole<'_>, from: &str, to: &str, family: usize) -> Self {
+    pub(crate) fn start(cluster: &KubeCluster, from: &str, to: &str, family: usize) -> Self {
         let (listener, talker) = (format!("listener-{family}"), format!("talker-{family}"));
         let spec = |node: &str, line: &str| {
             json!({
@@ -30,38 +30,38 @@ impl Stream {
         };
         // It would hang up if it had nothing more to say itself.
         let listen = "tail -f /dev/null | nc -l -p 9000 >/tmp/heard";
-        whole.apply(&pod(&listener, &listener, &spec(to, listen)));
-        let [listener] = &whole.await_pods(&listener, 1)[..] else {
+        cluster.apply(&pod_object(&listener, &listener, &spec(to, listen)));
+        let [listener] = &cluster.await_pods(&listener, 1)[..] else {
             panic!("one Pod")
         };
-        let ip = &ips(listener)[family];
+        let ip = &pod_ips(listener)[family];
         // The first packets between nodes that have just met may be lost.
         let talk = format!(
             "until ping -c 1 -W 1 {ip}; do :; done
              i=0; while echo $i; do i=$((i+1)); sleep 0.1; done | exec nc {ip} 9000"
         );
-        whole.apply(&pod(&talker, &talker, &spec(from, &talk)));
-        whole.await_pods(&talker, 1);
+        cluster.apply(&pod_object(&talker, &talker, &spec(from, &talk)));
+        cluster.await_pods(&talker, 1);
         let stream = Self {
             listener: listener.clone(),
         };
-        stream.flows(whole, "it was begun");
+        stream.flows(cluster, "it was begun");
         stream
     }
 
     /// Waits for more to be heard, of which nothing is missing.
-    pub(crate) fn flows(&self, whole: &Whole<'_>, after: &str) {
-        let before = self.heard(whole);
+    pub(crate) fn flows(&self, cluster: &KubeCluster, after: &str) {
+        let before = self.heard(cluster);
         let what = format!("a stream goes on after {after}");
-        let more = || (self.heard(whole) > before + 10).then_some(());
-        eventually(LATE, &what, more).unwrap_or_else(|error| panic!("{error:#}\n{}", whole.told()));
+        let more = || (self.heard(cluster) > before + 10).then_some(());
+        eventually(LATE, &what, more).unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
     }
 
     /// How many numbers were heard; each is one more than the one before it.
-    fn heard(&self, whole: &Whole<'_>) -> u64 {
-        // The last line may not be whole.
+    fn heard(&self, cluster: &KubeCluster) -> u64 {
+        // The last line may not be cluster.
         let line = "sed '$d' /tmp/heard | awk '$1 != NR - 1 {exit 1} END {print NR}'";
-        let said = whole.exec(&self.listener, line).unwrap();
+        let said = cluster.exec(&self.listener, line).unwrap();
         said.trim().parse().unwrap()
     }
 }

@@ -4,12 +4,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use lab::kubernetes::ControlPlane;
-use lab::{MeshCluster, Topology, JOIN_TIMEOUT, MeshNode, Site, eventually};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode};
+use lab::eventually;
 use rustix::param::clock_ticks_per_second;
 use serde_json::{Value, json};
 
 use crate::crowd::{Crowd, NODES, PODS, networks};
-use crate::stage::{account, configure};
 
 /// How long the daemon is watched.
 const A_MINUTE: Duration = Duration::from_mins(1);
@@ -26,8 +26,7 @@ const MAX_CPU_PERCENT: f64 = 1.0;
     reason = "the figures are what docs/kubernetes.md has"
 )]
 fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
-    let grounds = Topology::new(&[Site::Open]).unwrap();
-    let mut cluster = MeshCluster::new(&grounds).unwrap();
+    let mut cluster = MeshCluster::prepare(1);
     let mut plane = ControlPlane::start(&grounds.server).unwrap();
     // They would mark the Nodes as lost, and delete their Pods.
     plane.stop_controllers().unwrap();
@@ -42,15 +41,15 @@ fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
     );
 
     let url = cluster.headscale.url();
-    let member = &mut cluster.members[0];
-    configure(member, &url, &user);
+    let node = &mut cluster.nodes[0];
+    configure(node, &url, &user);
     let before = Instant::now();
-    member.launch().unwrap();
-    member.await_ready(JOIN_TIMEOUT).unwrap();
+    node.start_daemon().unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
     println!("ready after {:.1?}", before.elapsed());
-    knows_all(member);
+    knows_all(node);
 
-    let process = Process::of(member);
+    let process = Process::of(node);
     println!("with all of them known: {}", process.memory());
     let before = process.processor_seconds();
     let changes = crowd.stir(A_MINUTE);
@@ -62,7 +61,7 @@ fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
         changes.pods > 1_100 && changes.nodes > 180,
         "the API server was too slow: {changes:?}"
     );
-    knows_all(member);
+    knows_all(node);
     if process.is_as_shipped() {
         assert!(process.mib("VmHWM:") <= MAX_RSS_MIB, "{}", process.memory());
         assert!(percent <= MAX_CPU_PERCENT, "{percent:.2} %");
@@ -88,10 +87,10 @@ fn sizes(plane: &ControlPlane) -> String {
 }
 
 /// What the daemon would know after a restart is what it knows now.
-fn knows_all(member: &MeshNode) {
+fn knows_all(node: &MeshNode) {
     let what = "the daemon knows all nodes' networks";
     eventually(JOIN_TIMEOUT, what, || {
-        let kept = fs::read(member.file("/var/lib/headcni/kubernetes.json")).ok()?;
+        let kept = fs::read(node.file("/var/lib/headcni/kubernetes.json")).ok()?;
         let kept: Value = serde_json::from_slice(&kept).unwrap();
         let nodes = kept["nodes"].as_object()?;
         let of_last = &nodes.get(&format!("node-{NODES}"))?["assigned"];
@@ -103,8 +102,8 @@ fn knows_all(member: &MeshNode) {
 struct Process(u32);
 
 impl Process {
-    fn of(member: &MeshNode) -> Self {
-        Self(member.daemon_pid().unwrap())
+    fn of(node: &MeshNode) -> Self {
+        Self(node.daemon_pid().unwrap())
     }
 
     fn read(&self, file: &str) -> String {
