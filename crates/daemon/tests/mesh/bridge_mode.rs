@@ -1,4 +1,4 @@
-//! Pods that the reference plugins have made reach pods of other nodes all the same.
+//! Pods of bridge mode, and of the delegate, reach pods of other nodes.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 fn pods_on_a_bridge_reach_pods_of_other_nodes() {
     let mut cluster = MeshCluster::prepare(2);
     let url = cluster.headscale.url();
-    // One of them is native: what a node does is no other's business.
+    // The other node stays native.
     let node = &cluster.nodes[0];
     let config = node.config(&url);
     node
@@ -29,7 +29,7 @@ fn pods_on_a_bridge_reach_pods_of_other_nodes() {
     check_both_ways(bridged, (&delegated.0, &delegated.1));
 }
 
-/// Makes a node one whose pods are made by headcni's delegate, by a configuration of its administrator's.
+/// Makes the pods of a node by headcni's delegate, by a conflist of the administrator.
 fn delegate(node: &MeshNode, url: &str) {
     let config = node.config(url);
     let cni = "{mode: bridge, exclusive: false, bridge: {name: cni0}}";
@@ -57,8 +57,8 @@ fn check_both_ways(one: (&Pod, &[IpAddr]), other: (&Pod, &[IpAddr])) {
     }
 }
 
-/// By the real cnitool, as by the document that is there.
-fn attach<'a>(node: &MeshNode, network: &str) -> (Pod, Vec<IpAddr>) {
+/// By cnitool and the node's conflist.
+fn attach(node: &MeshNode, network: &str) -> (Pod, Vec<IpAddr>) {
     let pod = node.node.pod(network).unwrap();
     let tool = node
         .node

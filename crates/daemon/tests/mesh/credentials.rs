@@ -1,4 +1,4 @@
-//! What lets a node in, and what it may do there: one key or the other is enough.
+//! How a node logs in and gets its routes approved: by a pre-auth key or by an API key.
 
 use std::time::Duration;
 
@@ -10,49 +10,48 @@ use tailnet::localapi::LocalApi;
 
 
 const KEY: &str = "/etc/headcni/auth-key";
-/// How long a node that was deleted may take to be back, where no pod says a word: others are called each
-/// minute, and have some seconds to answer.
-const BACK: Duration = Duration::from_mins(3);
-/// A tag that is not the nodes'.
+/// How long a deleted node may take to rejoin without traffic of pods: the daemon probes its peers every
+/// minute, and gives them some seconds to answer.
+const REJOIN: Duration = Duration::from_mins(3);
 const OTHER_TAG: &str = "tag:other";
 
-/// Gives a node a pre-auth key, and no other.
-fn give(node: &MeshNode, url: &str, key: &str) {
+/// Gives a node a pre-auth key and no API key.
+fn use_preauth_key(node: &MeshNode, url: &str, key: &str) {
     let config = node.config(url);
     let config = config.replace(
         "  apiKeyFile: /etc/headcni/api-key\n",
         &format!("  preAuthKeyFile: {KEY}\n"),
     );
     node.sh("rm -f /etc/headcni/api-key").unwrap();
-    put(node, KEY, key);
+    write_key(node, KEY, key);
     node.configure(&config).unwrap();
 }
 
-fn put(node: &MeshNode, path: &str, key: &str) {
+fn write_key(node: &MeshNode, path: &str, key: &str) {
     node.sh(&format!("umask 077; touch {path}")).unwrap();
     node.node.write(path, key).unwrap();
 }
 
 #[test]
-fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
+fn a_single_use_preauth_key_joins_exactly_one_node() {
     let mut cluster = MeshCluster::prepare(2);
     let (url, key) = (
         cluster.headscale.url(),
         cluster.headscale.preauth_key(NODE_TAG).unwrap(),
     );
     for node in &cluster.nodes {
-        give(node, &url, &key);
+        use_preauth_key(node, &url, &key);
     }
-    // The policy's autoApprovers approve.
+    // The policy's autoApprovers approve the routes.
     cluster.nodes[0].start_daemon().unwrap();
     cluster.nodes[0].await_ready(JOIN_TIMEOUT).unwrap();
 
     let second = &mut cluster.nodes[1];
     second.start_daemon().unwrap();
     second.await_reported_false("MeshJoined", &["used already: give a new one"]);
-    a_node_that_lacks_something_is_told_how_to_get_it(&cluster, &cluster.nodes[1]);
+    missing_approval_and_tag_are_reported_with_a_remedy(&cluster, &cluster.nodes[1]);
 
-    // A reboot needs no key again, and the file has one that is used up.
+    // After a reboot the node needs no key, and the one in the file is used up.
     let first = &mut cluster.nodes[0];
     first.kill_daemon().unwrap();
     let pid = first.tailscaled_pid().unwrap();
@@ -67,39 +66,39 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
     connectivity::assert_all_to_all(&pods);
 }
 
-/// It is let in by a key that has not the nodes' tag, and nobody approves its networks.
-fn a_node_that_lacks_something_is_told_how_to_get_it(cluster: &MeshCluster, node: &MeshNode) {
+/// The node joins with a key of another tag, and its routes are not approved.
+fn missing_approval_and_tag_are_reported_with_a_remedy(cluster: &MeshCluster, node: &MeshNode) {
     let mut policy = open_policy(NODE_TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     policy["tagOwners"][OTHER_TAG] = json!([]);
     cluster.headscale.set_policy(&policy).unwrap();
     let key = cluster.headscale.preauth_key(OTHER_TAG).unwrap();
-    put(node, KEY, &key);
-    let await_told = |words: [&str; 2]| node.await_reported_false("NetworksServed", &words);
-    await_told(["approve-routes", "autoApprovers"]);
-    let (is_member, said) = node.condition("MeshJoined").unwrap();
-    assert!(is_member, "{said}");
+    write_key(node, KEY, &key);
+    let await_false = |texts: [&str; 2]| node.await_reported_false("NetworksServed", &texts);
+    await_false(["approve-routes", "autoApprovers"]);
+    let (is_joined, message) = node.condition("MeshJoined").unwrap();
+    assert!(is_joined, "{message}");
 
     let networks = node.pod_cidrs();
     let networks: Vec<&str> = networks.iter().map(String::as_str).collect();
     cluster
         .headscale.approve_routes(node.node.name(), &networks)
         .unwrap();
-    let said = lab::eventually(JOIN_TIMEOUT, "its networks lead here", || {
-        let said = await_told(["headscale nodes tag", NODE_TAG]);
-        (!said.contains("don't lead here")).then_some(said)
+    let message = lab::eventually(JOIN_TIMEOUT, "its networks lead here", || {
+        let message = await_false(["headscale nodes tag", NODE_TAG]);
+        (!message.contains("don't lead here")).then_some(message)
     })
     .unwrap();
     assert_ne!(node.get("/ready").unwrap().status, 200);
-    // As a person would copy it.
-    let command = said.split('"').find_map(|it| it.strip_prefix("headscale "));
-    let command = command.unwrap_or_else(|| panic!("no command: {said}"));
+    // The command that the message proposes.
+    let command = message.split('"').find_map(|it| it.strip_prefix("headscale "));
+    let command = command.unwrap_or_else(|| panic!("no command: {message}"));
     cluster.headscale.cli(command.split(' ')).unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
 }
 
 #[test]
-fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
+fn a_reusable_preauth_key_rejoins_a_node_after_expiry_logout_and_deletion() {
     let mut cluster = MeshCluster::prepare(2);
     let create = ["preauthkeys", "create", "--reusable", "-e", "1h", "--tags"];
     let made = create.into_iter().chain([NODE_TAG, "-o", "json"]);
@@ -107,19 +106,19 @@ fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
     let key = made["key"].as_str().unwrap().to_owned();
     let url = cluster.headscale.url();
     for node in &cluster.nodes {
-        give(node, &url, &key);
+        use_preauth_key(node, &url, &key);
     }
     cluster.start_daemons().unwrap();
     let pods = cluster.pod_on_each("p");
     connectivity::assert_all_to_all(&pods);
-    a_member_that_connects_anew_loses_nothing(&cluster, &pods);
+    a_reconnect_of_a_connected_node_loses_no_packet(&cluster, &pods);
 
     let (headscale, node) = (&cluster.headscale, &cluster.nodes[0]);
     let logins = || node.log().matches("joined the mesh").count();
-    let comes_back = |what: &str, act: &dyn Fn()| {
+    let assert_rejoins = |what: &str, act: &dyn Fn()| {
         let before = logins();
         act();
-        lab::eventually(BACK, &format!("logged in after {what}"), || {
+        lab::eventually(REJOIN, &format!("logged in after {what}"), || {
             (logins() > before).then_some(())
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
@@ -128,37 +127,37 @@ fn a_key_for_many_logins_brings_a_node_back_whatever_was_done_to_it() {
         assert_eq!(
             logins(),
             before + 1,
-            "{what}: each login ends the one before"
+            "{what}: each login invalidates the one before"
         );
     };
-    comes_back("an expiry", &|| headscale.expire_node("node-1").unwrap());
-    comes_back("a logout", &|| {
+    assert_rejoins("an expiry", &|| headscale.expire_node("node-1").unwrap());
+    assert_rejoins("a logout", &|| {
         let logout = format!("{} logout", node.tailscale_cli());
         node.sh(&logout).unwrap();
     });
-    // Nobody tells it so, and its tailscaled goes on as if nothing had happened.
-    comes_back("a deletion", &|| headscale.delete_node("node-1").unwrap());
+    // Headscale does not notify a deleted node, and its tailscaled keeps running.
+    assert_rejoins("a deletion", &|| headscale.delete_node("node-1").unwrap());
 
-    // One that is deleted and has no good key says so, and takes another one.
+    // A deleted node without a valid key reports it, and uses a new one.
     let unknown = format!("hskey-auth-AAAAAAAAAAAA-{}", "A".repeat(64));
-    put(node, KEY, &unknown);
-    comes_back("a deletion with a bad key", &|| {
+    write_key(node, KEY, &unknown);
+    assert_rejoins("a deletion with a bad key", &|| {
         headscale.delete_node("node-1").unwrap();
-        // It is heard of sooner where pods talk.
-        let is_told = || {
+        // Traffic of pods reveals the deletion sooner.
+        let is_reported = || {
             let talks = connectivity::tcp(&pods[0].pod, &pods[1].pod, pods[1].ips[0]);
-            let (is_member, why) = node.condition("MeshJoined").ok()?;
-            let is_told = talks.is_err() && !is_member && why.contains("knows no such key");
-            is_told.then_some(())
+            let (is_joined, message) = node.condition("MeshJoined").ok()?;
+            let is_reported = talks.is_err() && !is_joined && message.contains("knows no such key");
+            is_reported.then_some(())
         };
-        lab::eventually(BACK, "told of the key", is_told)
+        lab::eventually(REJOIN, "the key is reported", is_reported)
             .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
-        put(node, KEY, &key);
+        write_key(node, KEY, &key);
     });
 }
 
-/// This is what is done when nobody is heard: whoever is a node all the same must not notice.
-fn a_member_that_connects_anew_loses_nothing(cluster: &MeshCluster, pods: &[AttachedPod]) {
+/// The daemon reconnects when no peer answers. A node that is connected must not lose packets by it.
+fn a_reconnect_of_a_connected_node_loses_no_packet(cluster: &MeshCluster, pods: &[AttachedPod]) {
     let pings = [(0, 1), (1, 0)].map(|(from, to)| Pings::start(&pods[from], &pods[to]).unwrap());
     connectivity::await_direct(&cluster.nodes).unwrap();
     pings.iter().for_each(Pings::reset);
@@ -170,22 +169,22 @@ fn a_member_that_connects_anew_loses_nothing(cluster: &MeshCluster, pods: &[Atta
     runtime.unwrap().block_on(reconnect).unwrap();
     for pings in &pings {
         pings.await_more_answers(100).unwrap();
-        pings.assert_none_lost("connected anew");
+        pings.assert_none_lost("reconnected");
     }
 }
 
 #[test]
-fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
+fn an_api_key_approves_routes_and_can_be_replaced_at_runtime() {
     let mut cluster = MeshCluster::prepare(1);
     let mut policy = open_policy(NODE_TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();
     cluster.start_daemons().unwrap();
 
-    // The lab's keys are good for a day.
+    // The lab's keys are valid for a day.
     let node = &cluster.nodes[0];
-    let words = ["api-key", "headscale apikeys create"];
-    node.await_reported_false("CredentialsLast", &words);
+    let texts = ["api-key", "headscale apikeys create"];
+    node.await_reported_false("CredentialsLast", &texts);
     let left = seconds_left(node);
     assert!(left > 0.0 && left <= 86_400.0, "{left}");
 
@@ -195,7 +194,7 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
     };
     let node = &cluster.nodes[0];
     let old = std::fs::read_to_string(node.file("/etc/headcni/api-key")).unwrap();
-    put(node, "/etc/headcni/api-key", &key);
+    write_key(node, "/etc/headcni/api-key", &key);
     node.reload();
     node.await_reported_true("CredentialsLast");
     assert!(seconds_left(node) > 86_400.0 * 80.0);
@@ -211,8 +210,8 @@ fn an_api_key_approves_by_itself_and_is_replaced_while_all_runs() {
 }
 
 fn seconds_left(node: &MeshNode) -> f64 {
-    let readings = node.scrape().unwrap();
+    let metrics = node.scrape().unwrap();
     let key = [("credential", "api-key")];
-    let seconds = readings.sum("headcni_credential_expiry_seconds", &key);
+    let seconds = metrics.sum("headcni_credential_expiry_seconds", &key);
     seconds.expect("there is a key that expires")
 }

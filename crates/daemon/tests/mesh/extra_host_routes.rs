@@ -1,4 +1,4 @@
-//! A pod whose address is in none of its node's networks has a route of its own, as long as it lives.
+//! A pod whose address is outside its node's pod CIDRs has an extra host route as long as it lives.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -8,39 +8,39 @@ use lab::{eventually, open_policy};
 use serde_json::json;
 
 
-/// So many pods come one after the other, which takes less than a second.
+/// Added one after the other in less than a second.
 const MANY: usize = 12;
 
 #[test]
-fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() {
+fn a_pod_outside_the_pod_cidr_has_a_host_route_until_it_is_deleted() {
     let mut cluster = MeshCluster::prepare(2);
-    // Nobody but the daemons approves.
+    // Only the daemons approve.
     let mut policy = open_policy(NODE_TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     cluster.headscale.set_policy(&policy).unwrap();
-    // The first node's tailscaled has a network of its own, the second's has the host's.
+    // The first node's tailscaled runs in its own netns, the second's in the host's.
     let config = cluster.nodes[0].config(&cluster.headscale.url());
-    let apart = format!("{config}  namespace: own\n");
-    cluster.nodes[0].configure(&apart).unwrap();
+    let own_netns = format!("{config}  namespace: own\n");
+    cluster.nodes[0].configure(&own_netns).unwrap();
     cluster.start_daemons().unwrap();
 
     let nodes = &cluster.nodes;
-    let strays = [0, 1].map(|nth: usize| stray(&nodes[nth], 9));
-    for stray in &strays {
-        assert_eq!(stray.ips.len(), 2, "of both families: {:?}", stray.ips);
+    let outside = [0, 1].map(|nth: usize| outside_pod(&nodes[nth], 9));
+    for pod in &outside {
+        assert_eq!(pod.ips.len(), 2, "of both families: {:?}", pod.ips);
     }
-    for (node, stray) in nodes.iter().zip(&strays) {
-        await_served(&cluster, node, std::slice::from_ref(stray));
+    for (node, pod) in nodes.iter().zip(&outside) {
+        await_served(&cluster, node, std::slice::from_ref(pod));
     }
     let natives = [0, 1].map(|nth| nodes[nth].pod("n").unwrap());
-    let all: Vec<_> = strays.into_iter().chain(natives).collect();
+    let all: Vec<_> = outside.into_iter().chain(natives).collect();
     connectivity::await_all_to_all(&all);
     for node in nodes {
         node.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let [first, second, native, remote] = all.try_into().unwrap();
 
-    let mut others = many_at_once(&cluster, &nodes[1]);
+    let mut others = add_many(&cluster, &nodes[1]);
     others.push(second);
     for (node, gone) in nodes.iter().zip([vec![first], others]) {
         for pod in &gone {
@@ -51,35 +51,34 @@ fn an_address_outside_the_nodes_networks_has_a_route_as_long_as_its_pod_lives() 
     connectivity::await_all_to_all(&[native, remote]);
 }
 
-/// Whoever comes within a second of another one is told to tailscaled with it. Other news may come
-/// meanwhile: then all that are there by then are told with it.
-fn many_at_once<'a>(cluster: &MeshCluster, node: &MeshNode) -> Vec<AttachedPod> {
+/// Pods added within a second are advertised with one change of tailscaled's prefs, or with another change
+/// that happens meanwhile.
+fn add_many(cluster: &MeshCluster, node: &MeshNode) -> Vec<AttachedPod> {
     let before = edits(node).len();
     let began = Instant::now();
-    let pods: Vec<_> = (0..MANY).map(|nth| stray(node, 11 + nth)).collect();
+    let pods: Vec<_> = (0..MANY).map(|nth| outside_pod(node, 11 + nth)).collect();
     let took = began.elapsed();
     await_served(cluster, node, &pods);
-    // One that says nothing new takes away what was only to be heard.
     let edits: BTreeSet<String> = edits(node).split_off(before).into_iter().collect();
     let count = edits.len();
     eprintln!("measured: {MANY} pods in {took:.1?}: {count} edits");
-    // On a busy machine it takes longer.
+    // Adding takes longer on a busy machine.
     assert!(count as u64 <= 2 + took.as_secs(), "{edits:#?}");
     pods
 }
 
-/// What tailscaled was told to advertise, each time.
+/// The edits of tailscaled's prefs, from the log.
 fn edits(node: &MeshNode) -> Vec<String> {
     let log = node.log();
-    let told = log
+    let edits = log
         .lines()
         .filter(|line| line.contains("tailscaled is told otherwise"));
-    told.filter_map(|line| Some(line.split_once("edit=")?.1.to_owned()))
+    edits.filter_map(|line| Some(line.split_once("edit=")?.1.to_owned()))
         .collect()
 }
 
-/// A pod by the configuration that the daemon wrote, but with an IPAM plugin that has ideas of its own.
-fn stray<'a>(node: &MeshNode, last: usize) -> AttachedPod {
+/// By the daemon's conflist, with an IPAM plugin that uses another range.
+fn outside_pod(node: &MeshNode, last: usize) -> AttachedPod {
     let third = 200 + node.number;
     let [v4, v6] = [format!("10.244.{third}."), format!("fd00:10:244:{third}::")];
     let range = |subnet: String, only: String| {
@@ -114,25 +113,24 @@ fn await_withdrawn(cluster: &MeshCluster, node: &MeshNode, pods: &[AttachedPod])
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
     let ours = routes(cluster, node, "subnet_routes");
     assert_eq!(ours.len(), 2, "the node's own stay: {ours:?}");
-    eventually(JOIN_TIMEOUT, "nothing leads to them any more", || {
-        let ways = "for family in -4 -6; do ip $family rule; ip $family route; done";
-        let apart = "/run/netns/headcni-mesh";
-        let inside = format!("if [ -e {apart} ]; then nsenter --net={apart} sh -ec '{ways}'; fi");
-        let found = node.sh(&format!("{ways}\n{inside}")).unwrap();
+    eventually(JOIN_TIMEOUT, "no route to them is left", || {
+        let routes = "for family in -4 -6; do ip $family rule; ip $family route; done";
+        let netns = "/run/netns/headcni-mesh";
+        let inside = format!("if [ -e {netns} ]; then nsenter --net={netns} sh -ec '{routes}'; fi");
+        let found = node.sh(&format!("{routes}\n{inside}")).unwrap();
         let mut ips = pods.iter().flat_map(|pod| &pod.ips);
-        let leads = |ip: &String| found.split_whitespace().any(|word| word == ip);
-        (!ips.any(|ip| leads(&ip.to_string()))).then_some(())
+        let is_routed = |ip: &String| found.split_whitespace().any(|word| word == ip);
+        (!ips.any(|ip| is_routed(&ip.to_string()))).then_some(())
     })
     .unwrap();
 }
 
-/// The routes that lead to these pods alone.
 fn own_routes(pods: &[AttachedPod]) -> impl Iterator<Item = String> {
     let ips = pods.iter().flat_map(|pod| pod.ips.clone());
     ips.map(|ip| format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 }))
 }
 
-/// Routes of a node at the server.
+/// A node's routes in Headscale.
 fn routes(cluster: &MeshCluster, node: &MeshNode, kind: &str) -> Vec<String> {
     let name = node.node.name();
     let listed = cluster.headscale.node_named(name).unwrap();

@@ -1,4 +1,4 @@
-//! Servers of other generations than the newest, with which all other tests are made.
+//! Older Headscale versions. All other tests use the newest.
 
 use lab::tools::{GoModule, HEADSCALES};
 use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, NODE_TAG, connectivity};
@@ -8,23 +8,22 @@ use serde_json::json;
 
 use crate::host_tailscaled;
 
-/// Whether a server makes keys for nobody, or for users only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keys {
-    ForNobody,
-    ForUsers,
+enum PreauthKeys {
+    WithTag,
+    WithUser,
 }
 
 #[rstest]
-#[case::v0_28(HEADSCALES[1], Keys::ForNobody)]
-#[case::v0_27(HEADSCALES[2], Keys::ForUsers)]
-#[case::v0_26(HEADSCALES[3], Keys::ForUsers)]
-fn an_older_server_is_joined_serves_pods_and_is_left(
+#[case::v0_28(HEADSCALES[1], PreauthKeys::WithTag)]
+#[case::v0_27(HEADSCALES[2], PreauthKeys::WithUser)]
+#[case::v0_26(HEADSCALES[3], PreauthKeys::WithUser)]
+fn an_older_headscale_is_joined_serves_pods_and_is_left_on_uninstall(
     #[case] version: GoModule,
-    #[case] keys: Keys,
+    #[case] keys: PreauthKeys,
 ) {
     let mut cluster = MeshCluster::builder().headscale(&version).prepare();
-    if keys == Keys::ForUsers {
+    if keys == PreauthKeys::WithUser {
         let first = &mut cluster.nodes[0];
         first.start_daemon().unwrap();
         first.await_reported_false("MeshJoined", &["set headscale.user"]);
@@ -39,7 +38,7 @@ fn an_older_server_is_joined_serves_pods_and_is_left(
     let pods = cluster.pod_on_each("p");
     connectivity::assert_all_to_all(&pods);
     if version.version == HEADSCALES[3].version {
-        what_is_taken_away_at_the_oldest_comes_back(&cluster, &pods);
+        withdrawn_routes_and_a_deleted_node_recover(&cluster, &pods);
     }
 
     for node in &mut cluster.nodes {
@@ -50,9 +49,9 @@ fn an_older_server_is_joined_serves_pods_and_is_left(
     assert!(nodes.is_empty(), "{nodes:?}");
 }
 
-fn what_is_taken_away_at_the_oldest_comes_back(cluster: &MeshCluster, pods: &[AttachedPod]) {
+fn withdrawn_routes_and_a_deleted_node_recover(cluster: &MeshCluster, pods: &[AttachedPod]) {
     let (headscale, node) = (&cluster.headscale, &cluster.nodes[0]);
-    // Without auto-approvers nobody but the daemon approves.
+    // Without autoApprovers only the daemon approves.
     let mut policy = open_policy(NODE_TAG, &CLUSTER_CIDRS);
     policy["autoApprovers"] = json!({"routes": {}});
     headscale.set_policy(&policy).unwrap();
@@ -63,7 +62,7 @@ fn what_is_taken_away_at_the_oldest_comes_back(cluster: &MeshCluster, pods: &[At
     };
     headscale.approve_routes("node-1", &[]).unwrap();
     assert_eq!(approved(), Some(0));
-    eventually(JOIN_TIMEOUT, "both networks are approved again", || {
+    eventually(JOIN_TIMEOUT, "both routes are approved again", || {
         (approved() == Some(2)).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));

@@ -1,11 +1,11 @@
-//! A node that reaches the server by a proxy only.
+//! A node that reaches Headscale only by an HTTP proxy.
 
 use lab::scenario::{JOIN_TIMEOUT, MeshCluster, connectivity};
 use lab::Proxy;
 
 
 #[test]
-fn a_node_behind_a_proxy_is_a_member_like_any_other() {
+fn a_node_behind_an_http_proxy_joins_and_its_pods_are_reached() {
     let mut cluster = MeshCluster::prepare(2);
     let proxy = Proxy::start(&cluster.topology.server).unwrap();
     let (server, port) = (cluster.topology.server_port.v4, proxy.port().unwrap());
@@ -13,7 +13,7 @@ fn a_node_behind_a_proxy_is_a_member_like_any_other() {
     let url = cluster.headscale.url();
 
     let node = &mut cluster.nodes[0];
-    // What is said to the server otherwise is refused.
+    // Direct connections to the server are rejected.
     node.sh(&format!(
         "nft 'table inet border {{
             chain output {{
@@ -23,7 +23,7 @@ fn a_node_behind_a_proxy_is_a_member_like_any_other() {
         }}'"
     ))
     .unwrap();
-    // Keys may come this way as well.
+    // The API key by a variable.
     let config = node.config(&url);
     let config = config.replace("  apiKeyFile: /etc/headcni/api-key\n", "");
     node.configure(&config).unwrap();
@@ -42,7 +42,7 @@ fn a_node_behind_a_proxy_is_a_member_like_any_other() {
     connectivity::assert_all_to_all(&pods);
 
     let targets = proxy.targets();
-    let of_server = format!("{server}:8443");
+    let expected = format!("{server}:8443");
     assert!(targets.len() > 1, "the daemon and tailscaled: {targets:?}");
-    assert!(targets.iter().all(|it| *it == of_server), "{targets:?}");
+    assert!(targets.iter().all(|it| *it == expected), "{targets:?}");
 }

@@ -1,4 +1,4 @@
-//! Pods ask the mesh for the names of its nodes, and the host's own resolver is never touched.
+//! Pods resolve `MagicDNS` names, and the host's resolver is never changed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -9,54 +9,52 @@ use lab::{Netns, eventually};
 
 use crate::host_tailscaled;
 
-/// Where every tailscaled answers.
+/// The addresses where tailscaled answers.
 pub(crate) const RESOLVERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100)),
     IpAddr::V6(Ipv6Addr::new(0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0x53)),
 ];
-/// The beginning of a question with one name: asked to be looked up by others, too.
+/// Header of a query with one question, recursion desired.
 const HEAD: [u8; 12] = [0x48, 0x43, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-/// The address of a name, in the internet: RFC 1035, 3.2.2 and 3.2.4.
+/// Type A, class IN: RFC 1035, 3.2.2 and 3.2.4.
 const A_IN: [u8; 4] = [0, 1, 0, 1];
 
 #[test]
-fn pods_resolve_names_of_the_mesh() {
+fn pods_resolve_magic_dns_names_and_the_host_resolver_is_unchanged() {
     let mut cluster = MeshCluster::prepare(2);
-    let before = resolver_of_host(&cluster.nodes[0]);
+    let before = host_resolv_conf(&cluster.nodes[0]);
     cluster.start_daemons().unwrap();
     let pod = cluster.nodes[0].pod("p").unwrap();
-    check(&cluster, &pod);
-    assert_eq!(resolver_of_host(&cluster.nodes[0]), before);
+    assert_resolves(&cluster, &pod);
+    assert_eq!(host_resolv_conf(&cluster.nodes[0]), before);
     cluster.nodes[0].stop_daemon().unwrap();
     host_tailscaled::uninstall(&cluster.nodes[0]);
-    assert_eq!(resolver_of_host(&cluster.nodes[0]), before);
+    assert_eq!(host_resolv_conf(&cluster.nodes[0]), before);
 }
 
-/// What the node's own programs ask.
-pub(crate) fn resolver_of_host(node: &MeshNode) -> String {
+pub(crate) fn host_resolv_conf(node: &MeshNode) -> String {
     node.sh("cat /etc/resolv.conf").unwrap()
 }
 
-/// A pod of the first node gets the second one's address for its name, over each family, and none for a
-/// name that nobody has.
-pub(crate) fn check(cluster: &MeshCluster, pod: &AttachedPod) {
+/// A pod of the first node resolves the second node's name by both resolvers, and gets an error for an
+/// unknown name.
+pub(crate) fn assert_resolves(cluster: &MeshCluster, pod: &AttachedPod) {
     let listed = cluster.headscale.node_named("node-2").unwrap();
     let expected = listed["ip_addresses"][0].as_str().unwrap();
     for resolver in RESOLVERS {
         let found = eventually(JOIN_TIMEOUT, &format!("an answer of {resolver}"), || {
-            ask(&pod.pod, resolver, "node-2.tail.test").ok()
+            query(&pod.pod, resolver, "node-2.tail.test").ok()
         });
         let found = found.unwrap_or_else(|error| {
-            let why = ask(&pod.pod, resolver, "node-2.tail.test");
-            panic!("{error:#}: {why:?}\n{}", cluster.nodes[0].diagnostics())
+            let last = query(&pod.pod, resolver, "node-2.tail.test");
+            panic!("{error:#}: {last:?}\n{}", cluster.nodes[0].diagnostics())
         });
         assert_eq!(found.to_string(), expected);
-        assert!(ask(&pod.pod, resolver, "nobody.tail.test").is_err());
+        assert!(query(&pod.pod, resolver, "unknown.tail.test").is_err());
     }
 }
 
-/// Asks for the IPv4 address of a name.
-fn ask(from: &impl Netns, resolver: IpAddr, name: &str) -> Result<Ipv4Addr> {
+fn query(from: &impl Netns, resolver: IpAddr, name: &str) -> Result<Ipv4Addr> {
     let mut question = HEAD.to_vec();
     for label in name.split('.') {
         question.push(u8::try_from(label.len())?);
@@ -82,7 +80,7 @@ fn ask(from: &impl Netns, resolver: IpAddr, name: &str) -> Result<Ipv4Addr> {
     let code = answer[3] & 0xf;
     ensure!(code == 0, "refused with {code}");
     ensure!(answer[6..8] != [0, 0], "no such address");
-    // The address is the last of the answer if it is the only one.
+    // A single A record is at the end of the answer.
     let address = answer.last_chunk::<4>().context("too short")?;
     Ok(Ipv4Addr::from(*address))
 }

@@ -20,15 +20,15 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
         .map(|node| node.pod("p").unwrap())
         .collect();
     connectivity::assert_all_to_all(&pods);
-    larger_packets_are_refused_on_the_way(&nodes[0], &pods[0], &pods[2]);
-    nodes_reach_pods_under_addresses_of_their_pods(&nodes[0], &pods[2]);
+    packets_above_the_mesh_mtu_get_an_icmp_error(&nodes[0], &pods[0], &pods[2]);
+    nodes_reach_pods_from_the_gateway_address(&nodes[0], &pods[2]);
     pods_reach_other_nodes(&cluster, &pods[0], &cluster.nodes[2]);
 }
 
 #[rstest]
 #[case::ipv4(&[Family::V4])]
 #[case::ipv6(&[Family::V6])]
-fn pods_that_have_one_family_only_reach_each_other_by_it(#[case] families: &'static [Family]) {
+fn pods_with_a_single_address_family_reach_each_other(#[case] families: &'static [Family]) {
     let cluster = MeshCluster::builder()
         .families(families)
         .forbid_strays()
@@ -43,32 +43,31 @@ fn pods_that_have_one_family_only_reach_each_other_by_it(#[case] families: &'sta
     connectivity::assert_all_to_all(&pods);
 }
 
-/// A pod that believes in larger packets is told better by its node, instead of waiting for answers
-/// that never come.
-fn larger_packets_are_refused_on_the_way(
+/// A pod with too large an MTU gets an ICMP error from its node instead of a timeout.
+fn packets_above_the_mesh_mtu_get_an_icmp_error(
     node: &MeshNode,
     from: &AttachedPod,
     to: &AttachedPod,
 ) {
     let links = node.node.links().unwrap();
     let link = links.iter().find(|name| name.starts_with("hc")).unwrap();
-    let raise = |link: &str| format!("ip link set {link} mtu 1500");
-    node.sh(&raise(link)).unwrap();
-    from.pod.run(raise("eth0").split(' ')).unwrap();
+    let raise_mtu = |link: &str| format!("ip link set {link} mtu 1500");
+    node.sh(&raise_mtu(link)).unwrap();
+    from.pod.run(raise_mtu("eth0").split(' ')).unwrap();
     for ip in &to.ips {
-        let said = connectivity::ping_sized(&from.pod, *ip, 1400).unwrap_err();
-        let said = said.to_lowercase();
-        let is_told = said.contains("frag needed") || said.contains("packet too big");
-        assert!(is_told && said.contains("mtu"), "{said}");
-        // From then on the pod knows.
+        let output = connectivity::ping_sized(&from.pod, *ip, 1400).unwrap_err();
+        let output = output.to_lowercase();
+        let is_icmp_error = output.contains("frag needed") || output.contains("packet too big");
+        assert!(is_icmp_error && output.contains("mtu"), "{output}");
+        // From then on the pod uses the path MTU.
         let seen = connectivity::tcp(&from.pod, &to.pod, *ip).unwrap();
         assert!(from.ips.contains(&seen), "{seen}");
     }
 }
 
-/// What runs in a node's own network calls pods from the gateway's address, which is one of the
-/// node's pod network: answers find their way, and policies know it.
-fn nodes_reach_pods_under_addresses_of_their_pods(node: &MeshNode, to: &AttachedPod) {
+/// A node sends from the gateway address, which is in its pod CIDR, so that answers are routed and policies
+/// apply.
+fn nodes_reach_pods_from_the_gateway_address(node: &MeshNode, to: &AttachedPod) {
     for ip in &to.ips {
         let seen = connectivity::tcp(&node.node, &to.pod, *ip).unwrap();
         let number = node.number;

@@ -1,5 +1,5 @@
-//! Keys are for those whom they let in: over a whole life of a node they are in no log, no answer, no
-//! argument of a process, and no file that others can read.
+//! Keys appear in no log, response, process argument or readable file during the whole life of a
+//! node.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,12 +16,12 @@ use lab::{Join, Netns, TAILSCALED_SOCKET, Tailscaled, eventually};
 use rstest::rstest;
 
 
-/// What every key of Headscale's and every private key of Tailscale's begins with.
-const BEGINNINGS: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
-/// A key that no server has given to anybody.
-const STRANGE: &str =
+/// Prefixes of all keys of Headscale and private keys of Tailscale.
+const KEY_PREFIXES: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
+/// A key that Headscale never issued.
+const UNKNOWN_KEY: &str =
     "hskey-api-strangestran-strangestrangestrangestrangestrangestrangestrangestrange";
-/// All that we write to.
+/// All directories that headcni writes to.
 const DIRECTORIES: [&str; 4] = [
     "/run/headcni",
     "/var/lib/headcni",
@@ -31,52 +31,49 @@ const DIRECTORIES: [&str; 4] = [
 const API_KEY_FILE: &str = "/etc/headcni/api-key";
 const AUTH_KEY_FILE: &str = "/etc/headcni/auth-key";
 const PLUGIN_LOG: &str = "/var/log/headcni-plugin.log";
-/// Ours, and what is put aside of it when it grows above so much.
+/// The log of our tailscaled, and its rotated file.
 const TAILSCALED_LOGS: [&str; 2] = [
     "/var/lib/headcni/tailscale/tailscaled.log",
     "/var/lib/headcni/tailscale/tailscaled.log.1",
 ];
 const LARGE_LOG_BYTES: usize = 8 << 20;
 
-/// Whose tailscaled makes the node a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Ours,
-    OursApart,
-    Hosts,
+enum Mode {
+    Managed,
+    ManagedNetns,
+    Host,
 }
 
-/// How the daemon gets its keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum KeySource {
     Files,
     Variables,
 }
 
-/// The keys of a node.
 struct Keys {
     api: String,
     auth: String,
 }
 
 #[rstest]
-#[case::of_ours_by_files(Whose::Ours, By::Files)]
-#[case::of_ours_apart_by_variables(Whose::OursApart, By::Variables)]
-#[case::of_the_hosts_by_variables(Whose::Hosts, By::Variables)]
-fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by: By) {
+#[case::managed_with_files(Mode::Managed, KeySource::Files)]
+#[case::managed_netns_with_variables(Mode::ManagedNetns, KeySource::Variables)]
+#[case::host_with_variables(Mode::Host, KeySource::Variables)]
+fn keys_never_leak_during_the_life_of_a_node(#[case] mode: Mode, #[case] source: KeySource) {
     let mut cluster = MeshCluster::prepare(1);
-    let watch = Watch::start(&cluster.nodes[0]);
-    let mut hosts = (whose == Whose::Hosts).then(|| join(&cluster));
+    let watch = ArgumentWatch::start(&cluster.nodes[0]);
+    let mut hosts = (mode == Mode::Host).then(|| join(&cluster));
     let keys = Keys {
         api: read(&cluster.nodes[0].file(API_KEY_FILE)),
-        // It is not needed, and read all the same.
+        // It is not needed, but read.
         auth: cluster.headscale.preauth_key(NODE_TAG).unwrap(),
     };
-    furnish(&cluster, whose, by, &keys);
+    configure(&cluster, mode, source, &keys);
     let node = &mut cluster.nodes[0];
-    match by {
-        By::Files => node.start_daemon().unwrap(),
-        By::Variables => node
+    match source {
+        KeySource::Files => node.start_daemon().unwrap(),
+        KeySource::Variables => node
             .start_daemon_with_env(&[
                 ("HEADCNID_HEADSCALE_API_KEY", &keys.api),
                 ("HEADCNID_HEADSCALE_PRE_AUTH_KEY", &keys.auth),
@@ -85,56 +82,56 @@ fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by:
     }
     node.await_ready(JOIN_TIMEOUT).unwrap();
 
-    let mut said: Vec<(String, String)> = Vec::new();
+    let mut outputs: Vec<(String, String)> = Vec::new();
     let pod = node.pod("p").unwrap();
     match &mut hosts {
-        None => suffer(&mut cluster),
-        Some(hosts) => suffer_with_the_host(&mut cluster, hosts),
+        None => cause_faults(&mut cluster),
+        Some(hosts) => cause_faults_with_host_tailscaled(&mut cluster, hosts),
     }
-    if by == By::Files {
-        a_key_is_refused(&cluster.nodes[0], &keys.api);
+    if source == KeySource::Files {
+        an_unknown_key_is_refused(&cluster.nodes[0], &keys.api);
     }
     let node = &mut cluster.nodes[0];
     node.await_ready(JOIN_TIMEOUT).unwrap();
-    said.extend(answers(node));
+    outputs.extend(answers(node));
     node.detach(&pod).unwrap();
-    said.extend(readable_by_others(node));
-    said.push((
+    outputs.extend(readable_by_others(node));
+    outputs.push((
         "the plugin's log".to_owned(),
         read(&node.file(PLUGIN_LOG)),
     ));
-    said.extend(said_by_tailscaled(node, hosts.as_ref()));
+    outputs.extend(tailscaled_output(node, hosts.as_ref()));
     let daemon = environment(node.daemon_pid().unwrap());
     let is_found = [&keys.api, &keys.auth].map(|key| daemon.contains(key));
-    assert_eq!(is_found, [by == By::Variables; 2], "where the keys are");
+    assert_eq!(is_found, [source == KeySource::Variables; 2], "where the keys are");
     node.stop_daemon().unwrap();
     let log = node.log();
     assert!(log.contains("DEBUG"), "the log has no details");
-    said.push(("the log".to_owned(), log));
-    said.push(command(node, &["uninstall"]));
-    said.extend(watch.end());
-    check(&said, &keys);
+    outputs.push(("the log".to_owned(), log));
+    outputs.push(command(node, &["uninstall"]));
+    outputs.extend(watch.end());
+    check(&outputs, &keys);
 }
 
-fn check(said: &[(String, String)], keys: &Keys) {
-    let secrets = BEGINNINGS.iter().copied();
-    let secrets = secrets.chain([keys.api.as_str(), &keys.auth, STRANGE]);
-    for (place, text) in said {
-        // A file may be empty, and a process that is just ending has no arguments.
+fn check(outputs: &[(String, String)], keys: &Keys) {
+    let secrets = KEY_PREFIXES.iter().copied();
+    let secrets = secrets.chain([keys.api.as_str(), &keys.auth, UNKNOWN_KEY]);
+    for (place, text) in outputs {
+        // A file may be empty, and an exiting process has no arguments.
         let may_be_empty = place.starts_with("/proc/") || place == "arguments";
-        assert!(may_be_empty || !text.is_empty(), "{place} says nothing");
+        assert!(may_be_empty || !text.is_empty(), "{place} is empty");
         for secret in secrets.clone() {
-            // The text is not shown: a log of tests is for everybody.
+            // The text must not be printed: CI logs are public.
             let kind = secret.get(..10).unwrap_or(secret);
             assert!(!text.contains(secret), "{place} has a key ({kind})");
         }
     }
-    let arguments = said.iter().filter(|(place, _)| place == "arguments");
-    assert!(arguments.count() > 1, "nothing was watched");
+    let arguments = outputs.iter().filter(|(place, _)| place == "arguments");
+    assert!(arguments.count() > 1, "no process was seen");
 }
 
-/// A host's own tailscaled that is a node already.
-fn join<'a>(cluster: &MeshCluster) -> Tailscaled {
+/// A host tailscaled that has joined already.
+fn join(cluster: &MeshCluster) -> Tailscaled {
     let headscale = &cluster.headscale;
     let hosts = Tailscaled::start(&cluster.nodes[0].node, headscale.ca_file()).unwrap();
     let join = Join {
@@ -146,41 +143,41 @@ fn join<'a>(cluster: &MeshCluster) -> Tailscaled {
     hosts
 }
 
-/// Configures the daemon: everybody says as much as they can.
-fn furnish(cluster: &MeshCluster, whose: Whose, by: By, keys: &Keys) {
+/// Configures all logs at debug level.
+fn configure(cluster: &MeshCluster, mode: Mode, source: KeySource, keys: &Keys) {
     let node = &cluster.nodes[0];
     let config = node.config(&cluster.headscale.url());
     let line = format!("  apiKeyFile: {API_KEY_FILE}\n");
     assert!(config.contains(&line), "{config}");
-    let config = match by {
-        By::Files => {
+    let config = match source {
+        KeySource::Files => {
             node.node.write(AUTH_KEY_FILE, &keys.auth).unwrap();
             node.sh(&format!("chmod 0600 {AUTH_KEY_FILE}")).unwrap();
             config.replace(&line, &format!("{line}  preAuthKeyFile: {AUTH_KEY_FILE}\n"))
         }
-        By::Variables => {
+        KeySource::Variables => {
             node.sh(&format!("rm {API_KEY_FILE}")).unwrap();
             config.replace(&line, "")
         }
     };
-    let tailscaled = match whose {
-        Whose::Ours => String::new(),
-        Whose::OursApart => "  namespace: own\n".to_owned(),
-        Whose::Hosts => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
+    let tailscaled = match mode {
+        Mode::Managed => String::new(),
+        Mode::ManagedNetns => "  namespace: own\n".to_owned(),
+        Mode::Host => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
     };
     let logs = format!("cni: {{logFile: {PLUGIN_LOG}}}\nlogging: {{level: debug}}\n");
     node
         .configure(&format!("{config}{tailscaled}{logs}"))
         .unwrap();
-    if whose != Whose::Hosts {
-        // So much that what comes is more than is kept, and is put aside at the next start.
+    if mode != Mode::Host {
+        // Enough to be rotated at the next start.
         let much = "much\n".repeat(LARGE_LOG_BYTES / 5);
         node.node.write(TAILSCALED_LOGS[0], much).unwrap();
     }
 }
 
-/// What goes wrong in a life, and makes everybody talk.
-fn suffer(cluster: &mut MeshCluster) {
+/// Faults that produce log messages.
+fn cause_faults(cluster: &mut MeshCluster) {
     cluster.headscale.expire_node("node-1").unwrap();
     let node = &cluster.nodes[0];
     eventually(JOIN_TIMEOUT, "it has joined again", || {
@@ -200,8 +197,8 @@ fn suffer(cluster: &mut MeshCluster) {
     cluster.headscale.restart().unwrap();
 }
 
-/// The same where only a person logs in.
-fn suffer_with_the_host(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
+/// The same with a host tailscaled, which only an administrator logs in.
+fn cause_faults_with_host_tailscaled(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
     let await_failing = |cluster: &MeshCluster, condition: &str| {
         let node = &cluster.nodes[0];
         node.await_condition(condition, false, JOIN_TIMEOUT).unwrap();
@@ -214,14 +211,13 @@ fn suffer_with_the_host(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
     hosts.restart().unwrap();
 }
 
-/// A key that nobody knows any more.
-fn a_key_is_refused(node: &MeshNode, key: &str) {
-    assert!(key.starts_with(BEGINNINGS[0]), "keys begin otherwise");
-    node.node.write(API_KEY_FILE, STRANGE).unwrap();
+fn an_unknown_key_is_refused(node: &MeshNode, key: &str) {
+    assert!(key.starts_with(KEY_PREFIXES[0]), "the prefix of keys has changed");
+    node.node.write(API_KEY_FILE, UNKNOWN_KEY).unwrap();
     node.reload();
     eventually(JOIN_TIMEOUT, "the key is refused", || {
-        let (_, said) = node.condition("HeadscaleReachable").ok()?;
-        said.contains("API key is wrong").then_some(())
+        let (_, message) = node.condition("HeadscaleReachable").ok()?;
+        message.contains("API key is wrong").then_some(())
     })
     .unwrap();
     node.node.write(API_KEY_FILE, key).unwrap();
@@ -231,8 +227,8 @@ fn a_key_is_refused(node: &MeshNode, key: &str) {
         .unwrap();
 }
 
-/// What there is of a tailscaled: its environment, and all that it said.
-fn said_by_tailscaled(
+/// The environment and logs of a tailscaled.
+fn tailscaled_output(
     node: &MeshNode,
     hosts: Option<&Tailscaled>,
 ) -> Vec<(String, String)> {
@@ -246,9 +242,9 @@ fn said_by_tailscaled(
 }
 
 fn answers(node: &MeshNode) -> Vec<(String, String)> {
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for path in ["/healthz", "/ready", "/metrics"] {
-        said.push((path.to_owned(), node.get(path).unwrap().body));
+        outputs.push((path.to_owned(), node.get(path).unwrap().body));
     }
     for ask in api::messages::Ask::ALL {
         let mut stream = UnixStream::connect(node.file("/run/headcni/daemon.sock")).unwrap();
@@ -257,17 +253,17 @@ fn answers(node: &MeshNode) -> Vec<(String, String)> {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        said.push((ask.to_string(), answer));
+        outputs.push((ask.to_string(), answer));
     }
-    said.push(command(node, &["config", "show"]));
-    said.push(command(node, &["config", "check"]));
-    said
+    outputs.push(command(node, &["config", "show"]));
+    outputs.push(command(node, &["config", "check"]));
+    outputs
 }
 
-fn command(node: &MeshNode, words: &[&str]) -> (String, String) {
-    let output = node.command(words).unwrap();
+fn command(node: &MeshNode, args: &[&str]) -> (String, String) {
+    let output = node.command(args).unwrap();
     assert!(output.status.success(), "{output:?}");
-    (words.join(" "), output.stdout + &output.stderr)
+    (args.join(" "), output.stdout + &output.stderr)
 }
 
 fn environment(pid: u32) -> String {
@@ -278,7 +274,7 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// All files that somebody else than root can read, whatever directories they are in.
+/// All files that other users than root can read.
 fn readable_by_others(node: &MeshNode) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut todo: Vec<PathBuf> = DIRECTORIES.iter().map(|dir| node.file(dir)).collect();
@@ -293,17 +289,17 @@ fn readable_by_others(node: &MeshNode) -> Vec<(String, String)> {
             found.push((path.display().to_string(), read(&path)));
         }
     }
-    assert!(!found.is_empty(), "a conflist is for everybody");
+    assert!(!found.is_empty(), "the conflist is readable");
     found
 }
 
-/// Looks at the arguments of everything that runs on a node, again and again.
-struct Watch {
+/// Collects the arguments of all processes of a node.
+struct ArgumentWatch {
     is_over: Arc<AtomicBool>,
     watching: JoinHandle<Vec<(String, String)>>,
 }
 
-impl Watch {
+impl ArgumentWatch {
     fn start(node: &MeshNode) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);

@@ -1,4 +1,4 @@
-//! A tailscaled that is to keep its keys elsewhere, while it runs.
+//! `tailscale.stateDir` changes at runtime.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use lab::eventually;
 use crate::host_tailscaled::uninstall;
 
 #[test]
-fn with_another_state_directory_there_is_one_tailscaled_and_uninstall_ends_it() {
+fn a_new_state_dir_restarts_tailscaled_and_uninstall_stops_it() {
     let mut cluster = MeshCluster::start(1);
     let url = cluster.headscale.url();
     let node = &mut cluster.nodes[0];
@@ -20,7 +20,7 @@ fn with_another_state_directory_there_is_one_tailscaled_and_uninstall_ends_it() 
         .configure(&with_dir("/var/lib/headcni/elsewhere"))
         .unwrap();
     node.reload();
-    let log = eventually(JOIN_TIMEOUT, "it is a node by the new directory", || {
+    let log = eventually(JOIN_TIMEOUT, "tailscaled runs with the new directory", || {
         let is_gone = !Path::new(&format!("/proc/{before}")).exists();
         let state = node.tailscaled_status().ok()?["BackendState"].clone();
         node
@@ -32,15 +32,15 @@ fn with_another_state_directory_there_is_one_tailscaled_and_uninstall_ends_it() 
     assert!(!log.contains("tailscaled has ended"), "{log}");
     node.await_ready(JOIN_TIMEOUT).unwrap();
 
-    // It is found by yet another configuration, which no daemon has seen.
+    // Uninstall finds it by a configuration that no daemon has loaded.
     node.stop_daemon().unwrap();
     node
         .configure(&with_dir("/var/lib/headcni/nowhere"))
         .unwrap();
-    let said = uninstall(node);
+    let output = uninstall(node);
     assert!(
-        said.contains("left: the keys in /var/lib/headcni/elsewhere"),
-        "{said}"
+        output.contains("left: the keys in /var/lib/headcni/elsewhere"),
+        "{output}"
     );
-    assert!(node.tailscaled_pid().is_err(), "it runs on: {said}");
+    assert!(node.tailscaled_pid().is_err(), "tailscaled still runs: {output}");
 }

@@ -1,10 +1,10 @@
-//! A tailscaled that somebody else starts where ours would be, as a chart does in a container of its own.
+//! `tailscale.mode: container`: another container runs tailscaled, as with the chart.
 
 use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, connectivity};
 use lab::{Netns, Running, tools};
 
 
-/// Just as the chart says it.
+/// As in the chart.
 fn start(node: &MeshNode) -> Running {
     let program = tools::TAILSCALE.program("tailscaled");
     let mut command = node.node.command("sh");
@@ -21,7 +21,7 @@ fn start(node: &MeshNode) -> Running {
 }
 
 #[test]
-fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
+fn a_sidecar_tailscaled_is_awaited_and_never_started() {
     let mut cluster = MeshCluster::prepare(2);
     let url = cluster.headscale.url();
     let node = &mut cluster.nodes[0];
@@ -40,7 +40,7 @@ fn a_tailscaled_of_somebody_else_is_waited_for_and_never_started() {
     let pods = cluster.pod_on_each("p");
     connectivity::await_all_to_all(&pods);
 
-    // It outlives the daemon, and comes back by somebody else's hand.
+    // It outlives the daemon, and only the other container restarts it.
     let node = &mut cluster.nodes[0];
     let pid = node.tailscaled_pid().unwrap();
     node.kill_daemon().unwrap();
