@@ -236,10 +236,10 @@ seLinuxOptions: {type: spc_t, level: s0}
 {{- if not (hasPrefix "/var/lib/headcni/" $stateDir) }}
 - {name: tailscale-state, mountPath: {{ $stateDir }}}
 {{- end }}
-{{- if .Values.keepOff.networkManager }}
+{{- if .Values.unmanagedLinks.networkManager }}
 - {name: network-manager, mountPath: /etc/NetworkManager/conf.d}
 {{- end }}
-{{- if .Values.keepOff.systemdNetworkd }}
+{{- if .Values.unmanagedLinks.systemdNetworkd }}
 - {name: networkd, mountPath: /etc/systemd/network}
 - {name: networkd-conf, mountPath: /etc/systemd/networkd.conf.d}
 - {name: networkd-program, mountPath: /usr/lib/systemd/systemd-networkd, readOnly: true}
@@ -275,11 +275,11 @@ seLinuxOptions: {type: spc_t, level: s0}
 - name: tailscale-state
   hostPath: {path: {{ $stateDir }}, type: DirectoryOrCreate}
 {{- end }}
-{{- if .Values.keepOff.networkManager }}
+{{- if .Values.unmanagedLinks.networkManager }}
 - name: network-manager
   hostPath: {path: /etc/NetworkManager/conf.d, type: Directory}
 {{- end }}
-{{- if .Values.keepOff.systemdNetworkd }}
+{{- if .Values.unmanagedLinks.systemdNetworkd }}
 - name: networkd
   hostPath: {path: /etc/systemd/network, type: DirectoryOrCreate}
 - name: networkd-conf

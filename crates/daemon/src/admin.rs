@@ -15,8 +15,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::conditions::Conditions;
-use crate::metrics::Metrics;
+use node_core::conditions::Conditions;
+use node_core::metrics::Metrics;
 
 pub use heartbeat::Heartbeat;
 pub use keep::begin;

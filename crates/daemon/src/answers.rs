@@ -10,10 +10,11 @@ use net::ruleset::LINK_GROUP;
 use net::{PROTO_HEADCNI, RouteKind, Socket};
 use tokio::sync::watch;
 
-use crate::conditions::Conditions;
-use crate::config::Mode;
-use crate::pods::Pods;
-use crate::settings::Settings;
+use node_config::Mode;
+use node_config::NodeConfig;
+use node_core::conditions::Conditions;
+use node_podcidr::Discovery;
+use node_pods::Pods;
 
 /// Who knows.
 #[derive(Clone)]
@@ -21,7 +22,9 @@ pub struct Knowledge {
     /// When the daemon began.
     pub began: Instant,
     /// The configuration, and the networks.
-    pub settings: watch::Receiver<Settings>,
+    pub node_config: watch::Receiver<NodeConfig>,
+    /// How the pod CIDRs were discovered.
+    pub discovery: watch::Receiver<Option<Arc<Discovery>>>,
     /// What holds.
     pub conditions: Arc<Conditions>,
     /// The pods.
@@ -43,15 +46,15 @@ impl Knowledge {
     }
 
     fn status(&self) -> messages::Status {
-        let settings = self.settings.borrow();
-        let networks = settings.networks.as_ref();
+        let node_config = self.node_config.borrow();
+        let networks = node_config.pod_cidrs.as_ref();
         let attached = |pod: &&messages::Pod| pod.state == PodState::Attached;
         messages::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.began.elapsed().as_secs(),
-            node_name: settings.node.to_string(),
+            node_name: node_config.node.to_string(),
             pod_networks: networks.map_or_else(Vec::new, |networks| networks.local.clone()),
-            mode: match settings.config.cni.mode {
+            mode: match node_config.config.cni.mode {
                 Mode::Native => "native",
                 Mode::Bridge => "bridge",
             }
@@ -123,14 +126,14 @@ impl Knowledge {
     }
 
     fn pod_cidr(&self) -> messages::PodCidr {
-        let settings = self.settings.borrow();
+        let node_config = self.node_config.borrow();
         let mut answer = messages::PodCidr::default();
-        if let Some(networks) = &settings.networks {
+        if let Some(networks) = &node_config.pod_cidrs {
             answer.local.clone_from(&networks.local);
             answer.base.clone_from(&networks.base);
             answer.source = Some(networks.source.to_string());
         }
-        if let Some(discovery) = &settings.discovery {
+        if let Some(discovery) = &*self.discovery.borrow() {
             answer.error = discovery.outcome.as_ref().err().map(ToString::to_string);
             answer.looked = discovery.to_string().lines().map(str::to_owned).collect();
         }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use tracing::callsite::rebuild_interest_cache;
 
-use crate::config::Logging;
 use lines::{Lines, Settings};
+use node_config::Logging;
 use queue::Queue;
 use render::Colours;
 
@@ -107,7 +107,7 @@ fn colours() -> Colours {
 /// What is logged, from debug up, while something is done: a JSON object per line.
 #[cfg(test)]
 pub(crate) fn capture(work: impl FnOnce()) -> Vec<serde_json::Value> {
-    use crate::config::{Format, Level};
+    use node_config::{Format, Level};
     let logging = Logging {
         level: Level::Debug,
         format: Format::Json,

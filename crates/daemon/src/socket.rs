@@ -23,8 +23,8 @@ use api::messages::{Answer, Ask};
 use api::paths;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::conditions::Conditions;
-use crate::metrics::Metrics;
+use node_core::conditions::Conditions;
+use node_core::metrics::Metrics;
 
 pub use bind::SocketError;
 pub use count::{ERROR_TYPES, STEPS, STRATEGIES, count};

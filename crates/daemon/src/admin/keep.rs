@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{AdminError, Limits, Server, Sources};
-use crate::settings::Settings;
+use node_config::NodeConfig;
 
 /// How soon an address that is in use is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// yet is waited for beside everything else: pods don't need it.
 pub async fn begin(
     sources: Sources,
-    settings: watch::Receiver<Settings>,
+    settings: watch::Receiver<NodeConfig>,
     end: CancellationToken,
 ) -> Result<impl Future<Output = ()>, AdminError> {
     let server = match start(&sources, &settings, &end).await {
@@ -32,7 +32,7 @@ pub async fn begin(
 
 async fn start(
     sources: &Sources,
-    settings: &watch::Receiver<Settings>,
+    settings: &watch::Receiver<NodeConfig>,
     end: &CancellationToken,
 ) -> Result<Server, AdminError> {
     let monitoring = settings.borrow().config.monitoring.clone();
@@ -43,7 +43,7 @@ async fn start(
 async fn keep(
     mut server: Option<Server>,
     sources: Sources,
-    mut settings: watch::Receiver<Settings>,
+    mut settings: watch::Receiver<NodeConfig>,
     end: CancellationToken,
 ) {
     let server = loop {

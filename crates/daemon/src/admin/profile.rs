@@ -32,7 +32,7 @@ use serde::Deserialize;
 use self::profiler::{ProfilerError, Sampling};
 use super::client::Client;
 use super::routes::say;
-use crate::config::Monitoring;
+use node_config::Monitoring;
 
 /// As Go's own servers have it.
 const DEFAULT_SECONDS: u64 = 30;

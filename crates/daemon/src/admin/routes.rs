@@ -14,7 +14,7 @@ use axum::routing::get;
 
 use super::Sources;
 use super::profile::{self, Profiles};
-use crate::metrics::Exposition;
+use node_core::metrics::Exposition;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
@@ -99,7 +99,7 @@ mod tests {
     use hyper_util::service::TowerToHyperService;
 
     use super::*;
-    use crate::config::Monitoring;
+    use node_config::Monitoring;
 
     #[tokio::test]
     async fn a_main_loop_that_hangs_is_told_with_the_time_of_its_silence() {

@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use super::client::Client;
 use super::profile::Profiles;
 use super::{AdminError, Sources, routes};
-use crate::config::Monitoring;
 use crate::jam::{self, Accepted, Jam};
+use node_config::Monitoring;
 
 /// What a client may cost.
 #[derive(Clone, Copy, Debug)]

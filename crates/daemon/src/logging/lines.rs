@@ -12,7 +12,7 @@ use tracing::{Event, Metadata, Subscriber};
 use super::queue::Queue;
 use super::render::{Colours, Line};
 use super::spans::Spans;
-use crate::config::{Format, Level, Logging};
+use node_config::{Format, Level, Logging};
 
 /// Our own crates. Others speak when it is important: their details explain nothing here.
 const OURS: [&str; 3] = ["daemon", "headcni_daemon", "tailnet"];

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::config::{Format, Level};
+use node_config::{Format, Level};
 
 /// Whether a terminal shows the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -142,7 +142,7 @@ mod tests {
     use super::super::lines::{Lines, Settings};
     use super::super::queue::Queue;
     use super::super::render::Colours;
-    use crate::config::Logging;
+    use node_config::Logging;
 
     #[test]
     fn a_span_is_forgotten_with_the_last_one_inside_it() {

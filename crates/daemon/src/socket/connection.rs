@@ -14,7 +14,7 @@ use tokio::time::{Instant as Moment, timeout, timeout_at};
 use super::lines::Lines;
 use super::slots::Slot;
 use super::{Ends, News, PATIENCE, Question};
-use crate::metrics::ByRequest;
+use node_core::metrics::ByRequest;
 
 /// So much is read at a time: an event is smaller.
 const CHUNK_BYTES: usize = 4096;
@@ -233,7 +233,7 @@ mod tests {
 
     use super::super::slots::Slots;
     use super::*;
-    use crate::metrics::Metrics;
+    use node_core::metrics::Metrics;
 
     fn block_on(work: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::event::{Event, EventStep};
 use cni::code;
 
-use crate::metrics::{ByCall, ByError, ByOutcome, ByStep, ByStrategy, Metrics, PodLabels};
+use node_core::metrics::{ByCall, ByError, ByOutcome, ByStep, ByStrategy, Metrics, PodLabels};
 
 /// The values of `error_type`, besides `other`.
 pub const ERROR_TYPES: [&str; 15] = [

@@ -16,9 +16,9 @@ use super::bind::{Place, bind};
 use super::connection::{Connection, FirstLook};
 use super::slots::Slots;
 use super::{Ends, MAX_CLIENTS, News, Settings, spool};
-use crate::causes::with_causes;
-use crate::conditions::Condition;
 use crate::jam::{self, Accepted, Jam};
+use node_core::conditions::Condition;
+use node_core::error::display_chain;
 
 /// How long to wait after the kernel refused to let a client in: it is out of something.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ async fn open(path: &Path) -> Result<(UnixListener, Place), String> {
     let path = path.to_owned();
     let bound = tokio::task::spawn_blocking(move || bind(&path)).await;
     let bound = bound.map_err(|error| error.to_string())?;
-    let (listener, place) = bound.map_err(|error| with_causes(&error))?;
+    let (listener, place) = bound.map_err(|error| display_chain(&error))?;
     let listener = UnixListener::from_std(listener).map_err(|error| error.to_string())?;
     Ok((listener, place))
 }

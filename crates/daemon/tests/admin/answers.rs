@@ -1,5 +1,5 @@
-use daemon::conditions::Condition;
-use daemon::metrics::{Exposition, PodLabels};
+use node_core::conditions::Condition;
+use node_core::metrics::{Exposition, PodLabels};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn readiness_follows_the_conditions_and_names_them() {
     assert_eq!(named["message"], "docker drops\n\"all\"");
 
     conditions.holds(Condition::ForwardingAllowed, "");
-    conditions.fails(Condition::AddressesLeft, "none");
+    conditions.fails(Condition::IpsAvailable, "none");
     assert_eq!(admin.get("/ready").status, 200);
 }
 

@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use daemon::admin::{AdminError, Limits, Server};
-use daemon::config::Monitoring;
+use node_config::Monitoring;
 use tokio_util::sync::CancellationToken;
 
 use crate::scene::{Admin, closed, local};

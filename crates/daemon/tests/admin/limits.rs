@@ -66,7 +66,7 @@ fn whoever_does_not_read_the_answer_is_cut_off() {
     for number in 0..60_000 {
         let error_type = format!("{number}-{}", "x".repeat(100));
         errors
-            .get_or_create(&daemon::metrics::ByError { error_type })
+            .get_or_create(&node_core::metrics::ByError { error_type })
             .inc();
     }
     let mut lazy = admin.connect();

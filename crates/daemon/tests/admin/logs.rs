@@ -8,8 +8,8 @@ use std::process::{self, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use daemon::config::{Format, Level, Logging};
 use daemon::logging;
+use node_config::{Format, Level, Logging};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -23,4 +23,4 @@ mod openmetrics;
 mod profiles;
 mod scene;
 
-use daemon::metrics;
+use node_core::metrics;

@@ -1,8 +1,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use daemon::admin::Limits;
-use daemon::config::Monitoring;
 use lab::{Netns, Node, eventually};
+use node_config::Monitoring;
 use rstest::rstest;
 
 use crate::scene::{Admin, PATIENCE, local};

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use daemon::admin::{Limits, Server, Sources};
-use daemon::config::Monitoring;
+use node_config::Monitoring;
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here takes longer, however busy the machine is.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use daemon::cniconf::{Restored, restore_after_boot};
+use node_cniconf::{Restored, restore_after_boot};
 use serde_json::json;
 
 use crate::scene::{CONF_DIR, CONFLIST, KEPT, SUBNET_ENV, Scene};

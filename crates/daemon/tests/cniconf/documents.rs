@@ -53,7 +53,7 @@ fn a_pod_gets_its_network_by_it(
 ) {
     let scene = Scene::new();
     let desired = scene.desired_for(&keys, local);
-    daemon::cniconf::ensure(&desired).unwrap();
+    node_cniconf::ensure(&desired).unwrap();
     assert_eq!(scene.permissions(CONFLIST), "600 0");
 
     let (one, two) = (
@@ -140,7 +140,7 @@ fn a_new_pod_cidr_counts_from_the_next_pod_on() {
     let scene = Scene::new();
     let ensure = |local: &str| {
         let desired = scene.desired_for(&json!({}), &[local]);
-        daemon::cniconf::ensure(&desired).unwrap()
+        node_cniconf::ensure(&desired).unwrap()
     };
     ensure("10.244.1.0/24");
     let (one, two) = (

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::cniconf::watch;
 use lab::{Netns, Output};
+use node_cniconf::watch;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ fn one_pass() {
     for _ in 0..WRITES_AHEAD {
         nowhere.write_all(b".").unwrap();
     }
-    if let Err(error) = daemon::cniconf::ensure(&desired) {
+    if let Err(error) = node_cniconf::ensure(&desired) {
         panic!("{}", error.explained());
     }
 }

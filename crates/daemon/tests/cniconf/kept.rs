@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use daemon::cniconf::{Desired, ensure, watch};
-use daemon::conditions::{Condition, Conditions, State};
-use daemon::keeper::{Part, Reports, keep};
-use daemon::metrics::Metrics;
 use lab::eventually;
+use node_cniconf::{Desired, ensure, watch};
+use node_core::conditions::{Condition, Conditions, State};
+use node_core::metrics::Metrics;
+use node_core::reconcile::{self, Controller, Telemetry};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ impl Kept {
         let conditions = Arc::new(Conditions::default());
         let (passes, repairs) = (Arc::default(), Arc::default());
         let end = CancellationToken::new();
-        let reports = Reports {
+        let reports = Telemetry {
             conditions: Arc::clone(&conditions),
             metrics: Arc::new(Metrics::new()),
         };
@@ -47,12 +47,12 @@ impl Kept {
                 .build();
             let changed = Arc::new(Notify::new());
             let _watch = watch(&desired.dirs, Arc::clone(&changed)).unwrap();
-            let part = Part {
+            let part = Controller {
                 name: "cniconf",
                 condition: Condition::CniConfigWritten,
                 changed,
                 // Too late for any of these tests: what is repaired was noticed.
-                every: Duration::from_hours(1),
+                interval: Duration::from_hours(1),
             };
             let (_settings, settings) = tokio::sync::watch::channel(desired);
             let pass = move |desired: Desired| {
@@ -64,7 +64,7 @@ impl Kept {
             };
             runtime
                 .unwrap()
-                .block_on(keep(part, reports, settings, end, pass));
+                .block_on(reconcile::run(part, reports, settings, end, pass));
         };
         kept.thread = Some(thread::spawn(work));
         let first = || (kept.passes() > 0).then_some(());

@@ -13,7 +13,7 @@ fn a_pass_that_is_killed_at_any_moment_leaves_whole_files_and_loses_nothing() {
     let (old, new) = (scene.desired(&json!({})), scene.desired(&keys()));
     let prepare = || {
         scene.shell("rm -rf /etc/cni /run/headcni /var/lib/headcni");
-        daemon::cniconf::ensure(&old).unwrap();
+        node_cniconf::ensure(&old).unwrap();
         for name in OTHERS {
             scene
                 .node
@@ -44,7 +44,7 @@ fn a_pass_that_is_killed_at_any_moment_leaves_whole_files_and_loses_nothing() {
             let found: Vec<String> = places.iter().filter_map(read).collect();
             assert_eq!(found, [OTHER], "{moment:?}");
         }
-        daemon::cniconf::ensure(&new).unwrap();
+        node_cniconf::ensure(&new).unwrap();
         scene.assert_in_place(&new);
         let mut listed = scene.list(CONF_DIR);
         listed.retain(|name| !name.starts_with(".headcni-"));

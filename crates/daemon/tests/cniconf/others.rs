@@ -1,6 +1,6 @@
 //! Configurations of others: set aside, put back, never lost.
 
-use daemon::cniconf::remove;
+use node_cniconf::remove;
 use serde_json::{Value, json};
 
 use crate::scene::{CONF_DIR, CONFLIST, KEPT, LEDGER, OTHER, SUBNET_ENV, Scene};

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use daemon::cniconf::{CniConfError, Desired, Dirs, Outcome, desired, ensure};
-use daemon::config::Config;
 use ipnet::IpNet;
 use lab::{Netns, Node};
+use node_cniconf::{CniConfError, Desired, Ensured, desired, ensure};
+use node_config::Config;
+use node_config::Dirs;
 use serde_json::{Value, json};
 
 pub(crate) const CONF_DIR: &str = "/etc/cni/net.d";
@@ -59,7 +60,7 @@ impl Scene {
         desired_below(&self.node.path("/"), keys, local)
     }
 
-    pub(crate) fn ensure(&self, keys: &Value) -> Result<Outcome, CniConfError> {
+    pub(crate) fn ensure(&self, keys: &Value) -> Result<Ensured, CniConfError> {
         ensure(&self.desired(keys))
     }
 

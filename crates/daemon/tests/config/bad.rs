@@ -42,7 +42,7 @@ fn unknown_keys(#[case] yaml: &str, #[case] words: &[&str]) {
 #[case::flag("network: {masquerade: ▸yes}\n", &["network.masquerade: must be true or false"])]
 #[case::choice("cni: {mode: ▸natve}\n", &["must be one of native, bridge", "did you mean \"native\"?"])]
 #[case::level("logging:\n  level: ▸verbose\n", &["debug, info, warn, error, fatal"])]
-#[case::off("network: {keepOff: ▸false}\n", &["did you mean \"off\"?"])]
+#[case::off("network: {unmanagedLinks: ▸false}\n", &["did you mean \"off\"?"])]
 #[case::text("cni: {name: ▸123}\n", &["cni.name: must be a text: put it in quotes"])]
 #[case::list("cni: {name: ▸[a]}\n", &["cni.name: must be a single text"])]
 #[case::one_of_a_list("dns: {magicDNS: {nameservers: ▸10.2.0.1}}\n", &["must be a list like"])]

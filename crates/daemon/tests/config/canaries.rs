@@ -3,7 +3,7 @@
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use daemon::config::{Place, SecretSource, load};
+use node_config::{Place, SecretSource, load};
 use proptest::prelude::*;
 use rstest::rstest;
 

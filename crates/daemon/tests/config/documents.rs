@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
-use daemon::config::{Config, RESTART_KEYS, load, show};
+use node_config::{Config, RESTART_KEYS, load, show};
 use serde_json::Value;
 
 use crate::scene::{Scene, repository, run, sources};
@@ -179,7 +179,7 @@ fn what_is_shown_is_the_configuration_again() {
 network:
   podCIDR: {base: [10.244.0.0/16, "fd00:10:244::/56"], nodes: {n-1: 10.244.1.0/24, "2": "fd00:10:244::/64"}, perNode: /25}
   serviceCIDR: 10.96.0.0/16
-  keepOff: off
+  unmanagedLinks: off
 cni:
   name: "on"
   logFile: "/var/log/a b # \"c\" \\ \u00e4.log"

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use daemon::config::{ConfigError, Loaded, Sources, load};
+use node_config::{ConfigError, Loaded, Sources, load};
 use tempfile::TempDir;
 
 /// Marks, in the YAML of a test, the place that a complaint must name.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use daemon::config::Strategy;
+use node_config::Strategy;
 
 use crate::scene::Scene;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
-use daemon::config::{Config, Setting, load, show};
 use lab::{Netns, Node};
+use node_config::{Config, Setting, load, show};
 use rstest::rstest;
 use serde_json::Value;
 

@@ -124,7 +124,7 @@ fn the_pool_is_measured_as_soon_as_there_is_one() {
     let scene = Scene::new();
     let daemon = scene.start();
     daemon.await_metric("headcni_ip_pool_size{family=\"ipv4\"}", 253.0);
-    daemon.await_condition("AddressesLeft", "True");
+    daemon.await_condition("IPsAvailable", "True");
     let pod = scene.node.pod("p1").unwrap();
     scene.add(&pod);
     daemon.await_metric("headcni_pods", 1.0);

@@ -74,12 +74,12 @@ fn nodes_have_the_address_of_the_mesh(cluster: &KubeCluster, addresses: &[IpAddr
 fn addresses_are_apart(cluster: &KubeCluster) {
     let ready: SocketAddr = "127.0.0.1:9844".parse().unwrap();
     for node in &cluster.topology.nodes {
-        let what = format!("AddressesApart holds on {}", node.name());
+        let what = format!("NoAddressOverlap holds on {}", node.name());
         let holds = || {
             let answer = http_get(node, ready, "/ready").ok()?;
             let said: Value = serde_json::from_str(&answer.body).ok()?;
             let mut conditions = said["conditions"].as_array()?.iter();
-            let found = conditions.find(|one| one["name"] == "AddressesApart")?;
+            let found = conditions.find(|one| one["name"] == "NoAddressOverlap")?;
             (answer.status == 200 && found["status"] == "True").then_some(())
         };
         eventually(JOIN_TIMEOUT, &what, holds)

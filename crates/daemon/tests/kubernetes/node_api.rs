@@ -71,7 +71,7 @@ fn people_are_told(plane: &ControlPlane) {
         let mut events = events["items"].as_array()?.iter();
         events
             .any(|event| {
-                event["reason"] == "CredentialsLastFailed"
+                event["reason"] == "CredentialsValidFailed"
                     && event["type"] == "Warning"
                     && event["regarding"]["name"] == "node-1"
             })
@@ -93,7 +93,7 @@ fn a_stranger_gets_no_pods_packets(grounds: &Topology, cluster: &MeshCluster) {
     tailscaled.join(&join).unwrap();
     let node = &cluster.nodes[0];
     let said = node
-        .await_condition("NetworksUnique", false, JOIN_TIMEOUT)
+        .await_condition("PodCIDRUnique", false, JOIN_TIMEOUT)
         .unwrap();
     assert!(
         said.contains(STOLEN) && said.contains("no Node object"),

@@ -107,10 +107,10 @@ fn a_tailnet_address_on_another_interface_is_an_overlap(cluster: &MeshCluster) {
     address("add", "100.99.0.1/24", UPLINK);
     let foreign = format!("{UPLINK} has 100.99.0.1,");
     let texts = [foreign.as_str(), "give the link another address"];
-    let message = node.await_reported_false("AddressesApart", &texts);
+    let message = node.await_reported_false("NoAddressOverlap", &texts);
     assert!(!message.contains("lo has"), "{message}");
     address("delete", "100.99.0.1/24", UPLINK);
-    node.await_reported_true("AddressesApart");
+    node.await_reported_true("NoAddressOverlap");
     address("delete", &format!("{own}/32"), "lo");
 }
 
@@ -146,7 +146,7 @@ fn withdrawn_routes_are_approved_again(cluster: &mut MeshCluster, mut policy: Va
     .unwrap();
     let node = &cluster.nodes[0];
     node
-        .await_condition("NetworksServed", true, JOIN_TIMEOUT)
+        .await_condition("RoutesServed", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
@@ -246,12 +246,12 @@ fn an_old_headscale_and_clock_skew_are_reported(cluster: &MeshCluster) {
     };
     for (hours, side) in [(1, "seconds behind the server's"), (-1, "ahead of")] {
         set_skew(hours);
-        node.await_reported_false("ClockRight", &[side, "set both by NTP"]);
+        node.await_reported_false("ClockInSync", &[side, "set both by NTP"]);
         let off = skew() + 3600.0 * f64::from(hours);
         assert!(off.abs() < 60.0, "{hours} h: {}", skew());
     }
     set_skew(0);
-    node.await_reported_true("ClockRight");
+    node.await_reported_true("ClockInSync");
     assert!(skew().abs() < 30.0, "{}", skew());
 
     let right = node.config(&cluster.headscale.url());
@@ -295,8 +295,8 @@ fn a_node_with_an_overlapping_pod_cidr_is_refused_without_harm_to_the_first() {
             other => format!("node-1 has 10.244.1.0/24, which overlaps this node's {other}"),
         };
         let texts = [overlaps.as_str(), "networks of its own (network.podCIDR"];
-        third.await_reported_false("NetworksUnique", &texts);
-        let (is_served, message) = third.condition("NetworksServed").unwrap();
+        third.await_reported_false("PodCIDRUnique", &texts);
+        let (is_served, message) = third.condition("RoutesServed").unwrap();
         assert!(!is_served, "{message}");
         assert_ne!(third.get("/ready").unwrap().status, 200);
         if let Ok(node) = cluster.headscale.node_named("node-3") {

@@ -74,7 +74,7 @@ fn missing_approval_and_tag_are_reported_with_a_remedy(cluster: &MeshCluster, no
     cluster.headscale.set_policy(&policy).unwrap();
     let key = cluster.headscale.preauth_key(OTHER_TAG).unwrap();
     write_key(node, KEY, &key);
-    let await_false = |texts: [&str; 2]| node.await_reported_false("NetworksServed", &texts);
+    let await_false = |texts: [&str; 2]| node.await_reported_false("RoutesServed", &texts);
     await_false(["approve-routes", "autoApprovers"]);
     let (is_joined, message) = node.condition("MeshJoined").unwrap();
     assert!(is_joined, "{message}");
@@ -184,7 +184,7 @@ fn an_api_key_approves_routes_and_can_be_replaced_at_runtime() {
     // The lab's keys are valid for a day.
     let node = &cluster.nodes[0];
     let texts = ["api-key", "headscale apikeys create"];
-    node.await_reported_false("CredentialsLast", &texts);
+    node.await_reported_false("CredentialsValid", &texts);
     let left = seconds_left(node);
     assert!(left > 0.0 && left <= 86_400.0, "{left}");
 
@@ -196,7 +196,7 @@ fn an_api_key_approves_routes_and_can_be_replaced_at_runtime() {
     let old = std::fs::read_to_string(node.file("/etc/headcni/api-key")).unwrap();
     write_key(node, "/etc/headcni/api-key", &key);
     node.reload();
-    node.await_reported_true("CredentialsLast");
+    node.await_reported_true("CredentialsValid");
     assert!(seconds_left(node) > 86_400.0 * 80.0);
     let prefix = old.trim_start_matches("hskey-api-").get(..12).unwrap();
     let expire = ["apikeys", "expire", "--prefix", prefix];

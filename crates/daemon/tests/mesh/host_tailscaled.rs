@@ -97,12 +97,12 @@ fn shields_up_of_the_host_is_reported_and_kept(
     let node = &cluster.nodes[0];
     hosts.cli(["set", "--shields-up=true"]).unwrap();
     let expected = ["ShieldsUp", "tailscale set --shields-up=false"];
-    node.await_reported_false("NetworksServed", &expected);
+    node.await_reported_false("RoutesServed", &expected);
     assert_ne!(node.get("/ready").unwrap().status, 200);
     assert_eq!(prefs(hosts)["ShieldsUp"], true);
     assert!(connectivity::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).is_err());
     hosts.cli(["set", "--shields-up=false"]).unwrap();
-    node.await_reported_true("NetworksServed");
+    node.await_reported_true("RoutesServed");
     connectivity::await_all_to_all(pods);
 }
 
@@ -118,7 +118,7 @@ fn a_host_tailscaled_in_userspace_mode_is_not_ready() {
     node.configure(&config).unwrap();
     node.start_daemon().unwrap();
     let expected = ["--tun=userspace-networking", "tailscale.mode: daemon"];
-    node.await_reported_false("NetworksServed", &expected);
+    node.await_reported_false("RoutesServed", &expected);
     assert_ne!(node.get("/ready").unwrap().status, 200);
 
     hosts.kill().unwrap();

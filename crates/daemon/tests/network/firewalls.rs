@@ -1,10 +1,10 @@
 //! Firewalls of others that drop what is forwarded, with the real iptables and nft.
 
-use daemon::config::Integrate;
-use daemon::keeper::Outcome;
-use daemon::network::firewall::{self, FirewallError, Settings};
-use daemon::network::{self, PodLinks};
 use lab::Netns;
+use node_config::Integrate;
+use node_core::reconcile::Reconciled;
+use node_hostnet::firewall::{self, FirewallError, Settings};
+use node_hostnet::{self, PodLinks};
 use rstest::rstest;
 
 use crate::scene::{BASE, Scene, networks, reaches, wanted};
@@ -16,7 +16,7 @@ fn settings(integrate: Integrate) -> Settings {
     }
 }
 
-fn pass(scene: &Scene, integrate: Integrate) -> Result<Outcome, FirewallError> {
+fn pass(scene: &Scene, integrate: Integrate) -> Result<Reconciled, FirewallError> {
     let place = scene.place();
     let enter = || firewall::pass(&place, &settings(integrate));
     scene.node.enter(enter).unwrap()
@@ -180,7 +180,9 @@ fn uninstalling_takes_back_what_firewalls_were_told() {
     pass(&scene, Integrate::Auto).unwrap();
     let place = scene.place();
     for _ in 0..2 {
-        let removed = scene.node.enter(|| network::remove(&place, PodLinks::Keep));
+        let removed = scene
+            .node
+            .enter(|| node_hostnet::remove(&place, PodLinks::Keep));
         removed.unwrap().unwrap();
         let after = [scene.run("iptables -S"), scene.run("iptables-legacy -S")];
         assert_eq!(after, before);

@@ -1,7 +1,7 @@
 //! Pods' links that are switched off and on again.
 
-use daemon::network::PodLink;
 use lab::Netns;
+use node_hostnet::PodLink;
 
 use crate::kept::while_kept;
 use crate::scene::{Scene, await_answer, reaches, with_pods};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::conditions::{Condition, Conditions, State};
-use daemon::keeper::{Part, Reports, keep};
-use daemon::metrics::{ByPart, Metrics};
-use daemon::network::{self, Signals, Wanted, watch};
 use lab::{Netns, eventually};
+use node_core::conditions::{Condition, Conditions, State};
+use node_core::metrics::{ByController, Metrics};
+use node_core::reconcile::{self, Controller, Telemetry};
+use node_hostnet::{self, Signals, Wanted, watch};
 use tokio::sync::watch as settings;
 use tokio_util::sync::CancellationToken;
 
@@ -54,8 +54,8 @@ impl Kept {
 
     /// How many passes had something to repair, or tried to.
     pub(crate) fn repairs(&self) -> u64 {
-        let by = ByPart {
-            part: "network".to_owned(),
+        let by = ByController {
+            controller: "network".to_owned(),
         };
         let metrics = &self.metrics;
         let repaired = metrics.repairs.get_or_create(&by).get();
@@ -88,18 +88,18 @@ pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Ke
         passes: Arc::default(),
         end: CancellationToken::new(),
     };
-    let reports = Reports {
+    let reports = Telemetry {
         conditions: Arc::clone(&kept.conditions),
         metrics: Arc::clone(&kept.metrics),
     };
     let (end, place) = (kept.end.clone(), scene.place());
     let passes = Arc::clone(&kept.passes);
     let signals = Signals::default();
-    let part = Part {
+    let part = Controller {
         name: "network",
         condition: Condition::NetworkReady,
         changed: Arc::clone(&signals.network),
-        every: Duration::from_hours(1),
+        interval: Duration::from_hours(1),
     };
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -111,11 +111,12 @@ pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Ke
             let pass = move |wanted: Wanted| {
                 awaiting.wait_for(&wanted.desired);
                 passes.fetch_add(1, Ordering::SeqCst);
-                network::pass(&place, &wanted).map_err(|error| daemon::causes::with_causes(&error))
+                node_hostnet::pass(&place, &wanted)
+                    .map_err(|error| node_core::error::display_chain(&error))
             };
             tokio::join!(
                 watch(signals, end.clone()),
-                keep(part, reports, receiver, end, pass)
+                reconcile::run(part, reports, receiver, end, pass)
             )
         });
     };
@@ -160,7 +161,7 @@ fn a_quiet_node_costs_no_passes() {
 fn another_network_is_made_as_soon_as_it_is_wanted() {
     let scene = Scene::new();
     while_kept(&scene, crate::scene::wanted(), |kept| {
-        let mut config = daemon::config::Config::default();
+        let mut config = node_config::Config::default();
         config.network.masquerade = false;
         kept.want(crate::scene::wanted_by(&config));
         let is_off = || {

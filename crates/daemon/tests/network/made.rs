@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use daemon::config::{Config, Mode};
-use daemon::network::{Desired, Wanted};
 use lab::{Netns, Node};
+use node_config::{Config, Mode};
+use node_hostnet::{Desired, Wanted};
 
 use crate::scene::{GATEWAYS, LOCAL, Scene, networks, reaches, seen, wanted, wanted_by};
 

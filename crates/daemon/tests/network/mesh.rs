@@ -9,9 +9,9 @@ mod many;
 mod talk;
 mod tuned;
 
-use daemon::config::Config;
-use daemon::network::{Desired, Mesh, Wanted};
 use lab::{Netns, Node};
+use node_config::Config;
+use node_hostnet::{Desired, Mesh, Wanted};
 
 use crate::scene::{BASE, LOCAL, Scene, networks};
 

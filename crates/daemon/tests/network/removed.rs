@@ -1,15 +1,18 @@
 //! What is left after `uninstall`: nothing.
 
-use daemon::network::{self, PodLinks};
 use lab::Netns;
+use node_hostnet::{self, PodLinks};
 
 use crate::scene::{Scene, reaches, wanted, with_pods};
 
 fn remove(scene: &Scene, links: PodLinks) {
     let place = scene.place();
-    let outcome = scene.node.enter(|| network::remove(&place, links)).unwrap();
+    let outcome = scene
+        .node
+        .enter(|| node_hostnet::remove(&place, links))
+        .unwrap();
     if let Err(error) = outcome {
-        panic!("{}", daemon::causes::with_causes(&error));
+        panic!("{}", node_core::error::display_chain(&error));
     }
 }
 
@@ -90,7 +93,7 @@ fn a_bridge_that_was_there_before_us_stays_until_the_next_boot() {
     let boot = scene.run("cat /proc/sys/kernel/random/boot_id");
     let earlier = text.replace(boot.trim(), "earlier");
     assert_ne!(earlier, text);
-    daemon::files::write_atomic(&memory, earlier.as_bytes(), 0o600).unwrap();
+    node_core::files::write_atomic(&memory, earlier.as_bytes(), 0o600).unwrap();
     scene.passed(&wanted());
     remove(&scene, PodLinks::Delete);
     assert_eq!(scene.node.links().unwrap(), [""; 0]);

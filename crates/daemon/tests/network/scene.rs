@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use daemon::config::{Config, Networks};
-use daemon::keeper::Outcome;
-use daemon::network::{self, Desired, NetworkError, Place, PodLink, Pods, Wanted};
 use ipnet::IpNet;
 use lab::tools::{cni_path, headcni};
 use lab::{Call, EchoServer, Family, Netns, Node, Pod, eventually};
 use net::host_ports::{HostPort, Protocol};
+use node_config::{Config, Networks};
+use node_core::reconcile::Reconciled;
+use node_hostnet::{self, Desired, NetworkError, Place, PodLink, Pods, Wanted};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -43,9 +43,11 @@ impl Scene {
         }
     }
 
-    pub(crate) fn pass(&self, wanted: &Wanted) -> Result<Outcome, NetworkError> {
+    pub(crate) fn pass(&self, wanted: &Wanted) -> Result<Reconciled, NetworkError> {
         let place = self.place();
-        self.node.enter(|| network::pass(&place, wanted)).unwrap()
+        self.node
+            .enter(|| node_hostnet::pass(&place, wanted))
+            .unwrap()
     }
 
     /// A pass that must succeed; what it had to do.
@@ -54,7 +56,7 @@ impl Scene {
         let outcome = self.pass(wanted);
         match outcome {
             Ok(outcome) => outcome.repairs,
-            Err(error) => panic!("{}", daemon::causes::with_causes(&error)),
+            Err(error) => panic!("{}", node_core::error::display_chain(&error)),
         }
     }
 

@@ -164,7 +164,7 @@ fn a_port_that_is_taken_is_said_and_the_rest_is_done() {
          ip rule delete priority 5190"
     ));
     let error = scene.pass(&wanted).unwrap_err();
-    let words = daemon::causes::with_causes(&error);
+    let words = node_core::error::display_chain(&error);
     assert!(words.contains("it leads to"), "{words}");
     assert!(scene.run("ip rule").contains("5190"));
 }

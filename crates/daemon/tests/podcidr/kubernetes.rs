@@ -1,6 +1,6 @@
 //! What is found out by the files of kubeadm, the kubelet and k3s.
 
-use daemon::node_name;
+use node_core::node_name;
 use rstest::rstest;
 
 use crate::scene::{Scene, file, nets, passed};

@@ -1,7 +1,8 @@
 //! Which source wins, and what is checked.
 
-use daemon::kubernetes::{Known, NodeFacts};
-use daemon::podcidr::{Source, Verdict};
+use node_core::CidrSource;
+use node_core::{KubeNodes, NodeFacts};
+use node_podcidr::Verdict;
 use rstest::rstest;
 
 use crate::scene::{Scene, file, nets, passed, verdict};
@@ -34,15 +35,21 @@ fn sources_win_in_the_ladders_order() {
     let mut scene = full();
     let (local, base, source) = scene.found();
     assert_eq!((&*local, &*base), ("10.244.1.0/24", "10.244.0.0/16"));
-    assert_eq!(source, Source::ForNode(scene.node.clone()));
+    assert_eq!(source, CidrSource::ForNode(scene.node.clone()));
 
     scene.network.pod_cidr.nodes.remove("worker-1");
     let found = scene.found();
-    assert_eq!((&*found.0, found.2), ("10.244.2.0/24", Source::NodeLocal));
+    assert_eq!(
+        (&*found.0, found.2),
+        ("10.244.2.0/24", CidrSource::NodeLocal)
+    );
 
     scene.network.pod_cidr.node_local = nets("");
     let found = scene.found();
-    assert_eq!((&*found.0, found.2), ("10.244.3.0/24", Source::Variable));
+    assert_eq!(
+        (&*found.0, found.2),
+        ("10.244.3.0/24", CidrSource::Variable)
+    );
 
     for empty in [Some(String::new()), Some(" ".to_owned()), None] {
         scene.variable = empty;
@@ -57,26 +64,29 @@ fn sources_win_in_the_ladders_order() {
     std::fs::remove_file(scene.root().join(kubeadm)).unwrap();
     scene.kubernetes = assigned("10.244.6.0/24");
     let found = scene.found();
-    assert_eq!((&*found.0, found.2), ("10.244.6.0/24", Source::NodeObject));
+    assert_eq!(
+        (&*found.0, found.2),
+        ("10.244.6.0/24", CidrSource::NodeObject)
+    );
 
-    scene.kubernetes = Known::default();
+    scene.kubernetes = KubeNodes::default();
     let found = scene.found();
-    assert_eq!((&*found.0, found.2), ("10.244.237.0/24", Source::Hash));
+    assert_eq!((&*found.0, found.2), ("10.244.237.0/24", CidrSource::Hash));
 
     scene.network.pod_cidr.base = nets("");
     let found = scene.found();
     assert_eq!((&*found.0, &*found.1), ("10.244.0.0/24", "10.244.0.0/24"));
-    assert_eq!(found.2, Source::Default);
+    assert_eq!(found.2, CidrSource::Default);
 }
 
 /// What the API says about this node.
-fn assigned(networks: &str) -> Known {
+fn assigned(networks: &str) -> KubeNodes {
     let facts = NodeFacts {
         assigned: nets(networks).0,
         ..NodeFacts::default()
     };
-    Known {
-        is_asked: true,
+    KubeNodes {
+        is_enabled: true,
         nodes: Some([("worker-1".to_owned(), facts)].into()),
     }
 }
@@ -85,7 +95,7 @@ fn assigned(networks: &str) -> Known {
 fn an_answer_of_kubernetes_is_awaited_and_not_guessed() {
     let mut scene = Scene::empty();
     scene.network.pod_cidr.base = nets("10.244.0.0/16");
-    scene.kubernetes.is_asked = true;
+    scene.kubernetes.is_enabled = true;
     let refused = |scene: &Scene| scene.discover().outcome.unwrap_err().to_string();
     for may_guess in [false, true] {
         scene.network.pod_cidr.allow_guess = may_guess;
@@ -95,7 +105,7 @@ fn an_answer_of_kubernetes_is_awaited_and_not_guessed() {
     for nothing in [assigned(""), no_node()] {
         scene.kubernetes = nothing;
         scene.network.pod_cidr.allow_guess = true;
-        assert_eq!(scene.found().2, Source::Hash);
+        assert_eq!(scene.found().2, CidrSource::Hash);
         scene.network.pod_cidr.allow_guess = false;
         let said = refused(&scene);
         assert!(said.contains("awaited from the Kubernetes API"), "{said}");
@@ -104,15 +114,15 @@ fn an_answer_of_kubernetes_is_awaited_and_not_guessed() {
     let said = refused(&scene);
     assert!(said.contains("Node.spec.podCIDRs"), "{said}");
     // Whoever says it otherwise is not held up.
-    scene.kubernetes = Known::default();
-    scene.kubernetes.is_asked = true;
+    scene.kubernetes = KubeNodes::default();
+    scene.kubernetes.is_enabled = true;
     scene.network.pod_cidr.node_local = nets("10.244.2.0/24");
     assert_eq!(scene.found().0, "10.244.2.0/24");
 }
 
-fn no_node() -> Known {
-    Known {
-        is_asked: true,
+fn no_node() -> KubeNodes {
+    KubeNodes {
+        is_enabled: true,
         nodes: Some(std::collections::BTreeMap::new()),
     }
 }
@@ -140,10 +150,10 @@ fn a_guess_needs_to_be_allowed() {
     let mut scene = Scene::empty();
     scene.network.pod_cidr.base = nets("10.244.0.0/16");
     let discovery = scene.discover();
-    let why = passed(&discovery, &Source::Hash);
+    let why = passed(&discovery, &CidrSource::Hash);
     assert!(why.starts_with("it would be 10.244.237.0/24, but"), "{why}");
     assert!(matches!(
-        verdict(&discovery, &Source::Default),
+        verdict(&discovery, &CidrSource::Default),
         Verdict::Passed(_)
     ));
     assert!(discovery.outcome.is_err());
@@ -193,7 +203,7 @@ fn a_wrong_variable_is_an_error(#[case] text: &str, #[case] trouble: &str) {
     assert!(error.starts_with("NODE_POD_CIDR: "), "{error}");
     assert!(error.contains(trouble), "{error}");
     let discovery = scene.discover();
-    let refused = verdict(&discovery, &Source::Variable);
+    let refused = verdict(&discovery, &CidrSource::Variable);
     assert!(matches!(refused, Verdict::Refused(_)), "{refused:?}");
     assert_eq!(*verdict(&discovery, &file(KUBELET)), Verdict::NotReached);
 }

@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use daemon::config::{Network, Networks};
-use daemon::files::write_atomic;
-use daemon::kubernetes::Known;
-use daemon::node_name::{self, NodeName};
-use daemon::podcidr::{Discovery, Looked, Question, Source, Verdict, discover};
+use node_config::{Network, Networks};
+use node_core::files::write_atomic;
+use node_core::node_name::{self, NodeName};
+use node_core::{CidrSource, KubeNodes};
+use node_podcidr::{Discovery, Looked, Question, Verdict, discover};
 use tempfile::TempDir;
 
 pub(crate) struct Scene {
@@ -16,7 +16,7 @@ pub(crate) struct Scene {
     pub(crate) node: NodeName,
     pub(crate) network: Network,
     pub(crate) variable: Option<String>,
-    pub(crate) kubernetes: Known,
+    pub(crate) kubernetes: KubeNodes,
 }
 
 impl Scene {
@@ -31,7 +31,7 @@ impl Scene {
             node: node_name::find(Some("worker-1"), None).unwrap(),
             network: Network::default(),
             variable: None,
-            kubernetes: Known::default(),
+            kubernetes: KubeNodes::default(),
         }
     }
 
@@ -64,12 +64,12 @@ impl Scene {
             node: &self.node,
             network: &self.network,
             variable: self.variable.as_deref().map(OsStr::new),
-            kubernetes: self.kubernetes.of(&self.node),
+            kubernetes: self.kubernetes.assigned(&self.node),
         })
     }
 
     /// What was found: the node's networks, the cluster's, and where the node's are from.
-    pub(crate) fn found(&self) -> (String, String, Source) {
+    pub(crate) fn found(&self) -> (String, String, CidrSource) {
         let discovery = self.discover();
         match discovery.outcome {
             Ok(networks) => (
@@ -93,12 +93,12 @@ pub(crate) fn nets(text: &str) -> Networks {
     text.parse().unwrap()
 }
 
-pub(crate) fn file(path: &str) -> Source {
-    Source::File(PathBuf::from(path))
+pub(crate) fn file(path: &str) -> CidrSource {
+    CidrSource::File(PathBuf::from(path))
 }
 
 /// What came of a source.
-pub(crate) fn verdict<'a>(discovery: &'a Discovery, source: &Source) -> &'a Verdict {
+pub(crate) fn verdict<'a>(discovery: &'a Discovery, source: &CidrSource) -> &'a Verdict {
     let looked = discovery.looked.iter().find(|l| l.source == *source);
     let Some(Looked { verdict, .. }) = looked else {
         panic!("{source} is not in {:?}", discovery.looked)
@@ -107,7 +107,7 @@ pub(crate) fn verdict<'a>(discovery: &'a Discovery, source: &Source) -> &'a Verd
 }
 
 /// Why a source did not win.
-pub(crate) fn passed<'a>(discovery: &'a Discovery, source: &Source) -> &'a str {
+pub(crate) fn passed<'a>(discovery: &'a Discovery, source: &CidrSource) -> &'a str {
     match verdict(discovery, source) {
         Verdict::Passed(why) => why,
         other => panic!("{source}: {other:?}"),

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::event::Event;
-use daemon::conditions::{Condition, Conditions};
-use daemon::config::{Config, Mode};
-use daemon::keeper::{self, Part, Reports};
-use daemon::metrics::Metrics;
-use daemon::pods::{Limits, Now, Place, Pods};
+use node_config::{Config, Mode};
+use node_core::conditions::{Condition, Conditions};
+use node_core::metrics::Metrics;
+use node_core::reconcile::{self, Controller, Telemetry};
+use node_pods::{Limits, Now, Place, Pods};
 use prometheus_client::encoding::text::encode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -129,7 +129,7 @@ fn does_as_a_script_says() {
         config.cni.mode = Mode::Bridge;
     }
     let place = Place::of(&config, "/opt/cni/bin".as_ref()).unwrap();
-    let reports = Reports {
+    let reports = Telemetry {
         conditions: Arc::new(Conditions::default()),
         metrics: Arc::new(Metrics::default()),
     };
@@ -181,7 +181,7 @@ fn shell(text: &str) {
     assert!(status.success(), "{text}");
 }
 
-fn report_on(reports: &Reports, report: &mut Report) {
+fn report_on(reports: &Telemetry, report: &mut Report) {
     let conditions = reports.conditions.snapshot();
     for (condition, state) in conditions {
         if condition == Condition::OrphansCollected {
@@ -198,7 +198,7 @@ fn report_on(reports: &Reports, report: &mut Report) {
 }
 
 /// Does as the daemon does, with little patience.
-fn keep(pods: &Arc<Pods>, reports: &Reports, script: &str, until: usize) {
+fn keep(pods: &Arc<Pods>, reports: &Telemetry, script: &str, until: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -210,15 +210,15 @@ fn keep(pods: &Arc<Pods>, reports: &Reports, script: &str, until: usize) {
             grace: Duration::from_millis(50),
             interval: Duration::from_millis(20),
         };
-        let part = Part {
+        let part = Controller {
             name: "orphans",
             condition: Condition::OrphansCollected,
             changed: Arc::default(),
-            every: limits.interval,
+            interval: limits.interval,
         };
         let (_settings, settings) = watch::channel(limits);
         let collecting = Arc::clone(pods);
-        let collecting = keeper::keep(
+        let collecting = reconcile::run(
             part,
             reports.clone(),
             settings,
@@ -254,7 +254,7 @@ fn pass(pods: &Pods, now: Now, report: &mut Report) {
             .collected
             .push((kind.name().to_owned(), container, cause));
     }
-    for (place, kind) in daemon::pods::Kind::ALL.into_iter().enumerate() {
+    for (place, kind) in node_pods::Kind::ALL.into_iter().enumerate() {
         report.left[place] = tally.left.get(&kind).copied().unwrap_or_default();
     }
 }

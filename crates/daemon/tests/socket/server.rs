@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use api::event::Event;
 use api::messages::{Answer, Ask, Pod, PodCidr, Status};
-use daemon::conditions::{Condition, Conditions};
-use daemon::metrics::Metrics;
 use daemon::socket::{self, Ends, News, Question, Settings};
 use lab::{Running, eventually};
+use node_core::conditions::{Condition, Conditions};
+use node_core::metrics::Metrics;
 use prometheus_client::encoding::text::encode;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tokio::sync::mpsc;

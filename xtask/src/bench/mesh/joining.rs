@@ -20,7 +20,7 @@ pub(super) fn times(cluster: &MeshCluster, count: usize) -> Result<Vec<Duration>
         member.start_daemon()?;
         member.await_ready(JOIN_TIMEOUT)?;
         let time = start.elapsed();
-        let (is_served, message) = member.condition("NetworksServed")?;
+        let (is_served, message) = member.condition("RoutesServed")?;
         ensure!(is_served, "ready, and yet not served: {message}");
         Ok(time)
     };

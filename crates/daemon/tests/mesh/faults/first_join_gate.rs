@@ -19,7 +19,7 @@ fn the_conflist_appears_after_the_first_join_and_then_stays() {
     let message = node
         .await_condition("CNIConfigWritten", false, JOIN_TIMEOUT)
         .unwrap();
-    assert!(message.contains("NetworksServed"), "{message}");
+    assert!(message.contains("RoutesServed"), "{message}");
     assert!(!node.file(CONFLIST).exists());
 
     cluster.headscale.restart().unwrap();

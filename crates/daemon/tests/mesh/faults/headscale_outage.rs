@@ -115,7 +115,7 @@ fn pods_work_without_headscale_also_after_a_reboot() {
                     await_ping(&one, *ip);
                 }
                 assert_status_ok(node);
-                assert!(!node.condition("NetworksServed").unwrap().0);
+                assert!(!node.condition("RoutesServed").unwrap().0);
                 assert!(node.file(CONFLIST).exists());
                 cluster.headscale.restart().unwrap();
             },
@@ -195,7 +195,7 @@ impl MeshMetrics {
     fn of(node: &MeshNode) -> Self {
         let peers = "headcni_mesh_peers";
         let by = |name: &str, label: &str, value: &str| node.metric(name, &[(label, value)]);
-        let networks = |state| by("headcni_mesh_networks", "state", state);
+        let networks = |state| by("headcni_mesh_routes", "state", state);
         let bytes = |direction| by("headcni_mesh_bytes_total", "direction", direction);
         let calls = |outcome| {
             let count = "headcni_headscale_request_duration_seconds_count";
@@ -203,7 +203,7 @@ impl MeshMetrics {
         };
         Self {
             peers: [by(peers, "path", "direct"), node.metric(peers, &[])],
-            networks: ["advertised", "approved", "serving"].map(networks),
+            networks: ["advertised", "approved", "primary"].map(networks),
             pings: node.metric("headcni_mesh_latency_seconds_count", &[]),
             handshake_age: node.metric("headcni_mesh_handshake_age_seconds", &[]),
             bytes: ["sent", "received"].map(bytes),

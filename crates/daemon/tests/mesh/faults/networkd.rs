@@ -96,7 +96,7 @@ fn networkd_leaves_our_rules_alone_or_they_are_restored() {
         assert_eq!(ip_rules(node), ours);
 
         let config = node.config(&cluster.headscale.url());
-        let config = config.replace("network:\n", "network:\n  keepOff: off\n");
+        let config = config.replace("network:\n", "network:\n  unmanagedLinks: off\n");
         node.configure(&config).unwrap();
         await_file(node, false);
         traffic.assert_outage("rules deleted by systemd-networkd", KERNEL_RESTORE, || {

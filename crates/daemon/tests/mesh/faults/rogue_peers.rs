@@ -33,7 +33,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
                 for node in &cluster.nodes {
                     let claim = format!("visitor claims {UNUSED}, and has not the tag");
                     let texts = [claim.as_str(), "headscale nodes approve-routes"];
-                    node.await_reported_false("NetworksUnique", &texts);
+                    node.await_reported_false("PodCIDRUnique", &texts);
                 }
             },
         );
@@ -47,7 +47,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
                 rogues.push(join(cluster, &thief, &key, FIRST));
                 let claim = format!("thief has {FIRST}, too");
                 let texts = [claim.as_str(), "headscale nodes delete"];
-                cluster.nodes[0].await_reported_false("NetworksUnique", &texts);
+                cluster.nodes[0].await_reported_false("PodCIDRUnique", &texts);
             },
         );
         assert_routes(cluster);
@@ -63,7 +63,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
                 rogues[1].cli(["set", &advertise]).unwrap();
                 await_served_by(cluster, "thief", HALF);
                 let claim = format!("thief claims {HALF}, which is part of node-1's {FIRST}");
-                cluster.nodes[1].await_reported_false("NetworksUnique", &[&claim]);
+                cluster.nodes[1].await_reported_false("PodCIDRUnique", &[&claim]);
                 assert_thief_gets_nothing(&cluster.nodes[1], &thief, traffic);
                 assert_routes(cluster);
                 assert_still_serving(cluster);
@@ -72,7 +72,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
         );
         cluster.headscale.approve_routes("visitor", &[]).unwrap();
         for node in &cluster.nodes {
-            node.await_reported_true("NetworksUnique");
+            node.await_reported_true("PodCIDRUnique");
         }
     });
 }
@@ -90,9 +90,9 @@ fn a_supernet_of_a_pod_cidr_is_rejected_without_an_outage() {
                 let key = cluster.headscale.preauth_key(NODE_TAG).unwrap();
                 rogues.push(join(cluster, &thief, &key, SUPERNET));
                 await_served_by(cluster, "thief", SUPERNET);
-                cluster.nodes[0].await_reported_false("NetworksUnique", &[&claim]);
+                cluster.nodes[0].await_reported_false("PodCIDRUnique", &[&claim]);
                 let conflict = format!("thief has {SUPERNET}, which overlaps this node's {SECOND}");
-                cluster.nodes[1].await_reported_false("NetworksUnique", &[&conflict]);
+                cluster.nodes[1].await_reported_false("PodCIDRUnique", &[&conflict]);
             },
         );
         assert_routes(cluster);
@@ -117,7 +117,7 @@ fn a_supernet_of_a_pod_cidr_is_rejected_without_an_outage() {
 
         cluster.headscale.delete_node("thief").unwrap();
         for node in &cluster.nodes {
-            node.await_reported_true("NetworksUnique");
+            node.await_reported_true("PodCIDRUnique");
         }
     });
 }
@@ -147,7 +147,7 @@ fn with_kubernetes_a_pod_cidr_is_routed_to_its_own_node_only() {
                 let node = &cluster.nodes[0];
                 let claim =
                     format!("thief claims {SECOND}, which overlaps {SECOND} of Node node-2");
-                node.await_reported_false("NetworksUnique", &[&claim]);
+                node.await_reported_false("PodCIDRUnique", &[&claim]);
                 eventually(JOIN_TIMEOUT, "no route leads to the thief", || {
                     let routes = node.sh("ip -4 route show table 26723").ok()?;
                     (!routes.contains(SECOND)).then_some(())
@@ -189,7 +189,7 @@ fn use_cached_nodes(cluster: &mut MeshCluster) {
     node.start_daemon().unwrap();
     let away = node.await_condition("KubernetesReachable", false, JOIN_TIMEOUT);
     away.unwrap();
-    node.await_reported_true("NetworksUnique");
+    node.await_reported_true("PodCIDRUnique");
 }
 
 /// The sending node refuses the packets that the thief would get.

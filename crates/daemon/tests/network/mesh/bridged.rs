@@ -1,7 +1,7 @@
 //! Pods on a bridge, and pods on none: each with the mesh, and after it.
 
-use daemon::config::{Config, Mode};
 use lab::eventually;
+use node_config::{Config, Mode};
 
 use super::{LINK, Meshed, NOBODY, THERE, mesh, wanted_by, way};
 use crate::kept::while_kept;

@@ -1,7 +1,7 @@
 //! Where packets are led.
 
-use daemon::config::Config;
 use lab::Netns;
+use node_config::Config;
 use rstest::rstest;
 
 use super::{

@@ -28,7 +28,7 @@ fn count(meshed: &Meshed) -> usize {
 fn hundreds_of_nodes_are_led_to_in_no_time() {
     let meshed = Meshed::with_tun();
     for base in [crate::scene::BASE, ""] {
-        let config = daemon::config::Config::default();
+        let config = node_config::Config::default();
         let wanted = super::wanted_by(&config, crate::scene::LOCAL, base, Some(&mesh_to(&all())));
         let repairs = meshed.scene.passed(&wanted);
         assert!(repairs.len() < 80, "{repairs:?}");

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use daemon::network::Mesh;
 use lab::frames::Frame;
 use lab::{Capture, Netns};
+use node_hostnet::Mesh;
 
 use super::{MEMBER, Meshed, NOWHERE, THERE, mesh, on, wanted};
 use crate::scene::{GATEWAYS, await_answer, reaches, seen};
@@ -120,8 +120,8 @@ fn a_mesh_that_is_off_gives_a_clear_error_at_once() {
     meshed.scene.run("ip link set headcni01 down");
     let outcome = meshed.scene.pass(&wanted(Some(&mesh()))).unwrap();
     let words = "other nodes can't be reached: headcni01 is off: run \"ip link set headcni01 up\"";
-    let trouble = outcome.trouble.unwrap();
-    assert!(trouble.starts_with(words), "{trouble}");
+    let failure = outcome.failure.unwrap();
+    assert!(failure.starts_with(words), "{failure}");
     let (pod, _) = meshed.scene.pod("a");
     for there in THERE {
         let line = ["ping", "-n", "-c", "1", "-W", "5", there];
@@ -141,7 +141,7 @@ fn a_link_of_ours_that_is_off_is_switched_on_with_all_that_leads_by_it() {
     let (pod, _) = meshed.scene.pod("a");
     meshed.scene.run("ip link set headcni01 down");
     let outcome = meshed.scene.pass(&wanted(Some(&ours))).unwrap();
-    assert_eq!(outcome.trouble, None);
+    assert_eq!(outcome.failure, None);
     assert_eq!(outcome.repairs[0], "the mesh's link headcni01 was off");
     // A link that is switched off has lost its addresses of the other family.
     let address = "ip address replace fd7a:115c:a1e0::1/128 dev headcni01 nodad";
@@ -153,6 +153,6 @@ fn a_link_of_ours_that_is_off_is_switched_on_with_all_that_leads_by_it() {
     meshed.scene.run("ip link delete headcni01");
     let outcome = meshed.scene.pass(&wanted(Some(&ours))).unwrap();
     let words = "other nodes can't be reached: headcni01 is missing";
-    let trouble = outcome.trouble.unwrap();
-    assert!(trouble.starts_with(words), "{trouble}");
+    let failure = outcome.failure.unwrap();
+    assert!(failure.starts_with(words), "{failure}");
 }

@@ -1,7 +1,7 @@
 //! Links of default routes are tuned for the mesh's packets, and get back what they had.
 
-use daemon::network::{self, Mesh, PodLinks};
 use lab::Netns;
+use node_hostnet::{self, Mesh, PodLinks};
 
 use super::{Meshed, mesh, wanted, ways};
 
@@ -67,7 +67,7 @@ fn uninstalling_leaves_nothing_of_the_mesh() {
         let place = scene.place();
         let outcome = scene
             .node
-            .enter(|| network::remove(&place, PodLinks::Delete));
+            .enter(|| node_hostnet::remove(&place, PodLinks::Delete));
         outcome.unwrap().unwrap();
     };
     scene.passed(&wanted(Some(&tuning())));
