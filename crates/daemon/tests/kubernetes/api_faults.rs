@@ -1,107 +1,139 @@
-//! What others do to this node's object, and what becomes of the API, is got over.
+//! The Node object is changed by others, and the API server fails.
 
 use std::thread;
 use std::time::Duration;
 
-use lab::kubernetes::{ControlPlane, PORT};
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode};
 use lab::eventually;
+use lab::kubernetes::{ControlPlane, PORT};
+use lab::scenario::{JOIN_TIMEOUT, KubeApi, MeshCluster, MeshNode};
 use serde_json::json;
+
+use crate::documented_rules;
 
 
 const NODE: &str = "/api/v1/nodes/node-1";
-/// Longer than a daemon takes to look at its Node's words several times.
-const A_WHILE: Duration = Duration::from_secs(10);
+/// Longer than several reconciles of the Node.
+const SEVERAL_RECONCILES: Duration = Duration::from_secs(10);
 
 #[test]
-fn a_daemon_gets_over_what_others_do_to_its_node_and_to_the_api() {
+fn the_daemon_recovers_from_changes_of_its_node_and_api_outages() {
     let mut cluster = MeshCluster::prepare(1);
-    let mut plane = ControlPlane::start(&grounds.server).unwrap();
-    let user = account(&plane);
+    let mut api = KubeApi::start(&cluster, &documented_rules());
     let url = cluster.headscale.url();
     let node = &mut cluster.nodes[0];
-    configure(node, &url, &user);
-    post(&plane);
+    api.configure(node, &url);
+    create_node(&api);
     node.start_daemon().unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
-    says_what_it_has(&plane, "node-1");
-    a_namespace_that_goes_is_a_sign(&plane, node);
-    // Nobody but the daemon and this test changes the Node from here on.
-    plane.stop_controllers().unwrap();
+    api.await_node_patched("node-1");
+    // Past the resync that follows a start.
+    thread::sleep(SEVERAL_RECONCILES);
+    a_deleted_namespace_triggers_a_resync(&api, node);
+    // From here on only the daemon and this test change objects.
+    api.plane.stop_controllers().unwrap();
+    a_pod_event_triggers_a_resync(&api, node);
 
     let by_hand = json!({ "metadata": { "annotations": {
         "headcni.io/pod-cidrs": "10.244.99.0/24",
         "headcni.io/mesh": null,
     } } });
-    plane.admin().patch(NODE, &by_hand).unwrap();
-    says_what_it_has(&plane, "node-1");
+    api.plane.admin().patch(NODE, &by_hand).unwrap();
+    api.await_node_patched("node-1");
 
     let no_conditions = json!({ "status": { "conditions": [] } });
-    plane
+    api.plane
         .admin()
         .patch(&format!("{NODE}/status"), &no_conditions)
         .unwrap();
-    says_what_it_has(&plane, "node-1");
+    api.await_node_patched("node-1");
 
     // As a kubelet does that registers again.
-    plane.admin().delete(NODE).unwrap();
-    post(&plane);
-    says_what_it_has(&plane, "node-1");
+    api.plane.admin().delete(NODE).unwrap();
+    create_node(&api);
+    api.await_node_patched("node-1");
 
-    let before = patches(&plane);
-    thread::sleep(A_WHILE);
+    let before = patches(&api.plane);
+    thread::sleep(SEVERAL_RECONCILES);
     assert_eq!(
-        patches(&plane),
+        patches(&api.plane),
         before,
-        "a Node that says all is left alone"
+        "an up-to-date Node is not patched"
     );
 
-    is_cut_off_and_back(node);
-    starts_while_the_api_is_frozen(&plane, node);
+    assert_reachable_again_after_a_cut(node);
+    assert_ready_with_a_frozen_api(&api, node);
 }
 
-fn post(plane: &ControlPlane) {
-    let networks = ["10.244.1.0/24", "fd00:10:244:1::/64"];
+fn create_node(api: &KubeApi) {
+    let cidrs = ["10.244.1.0/24", "fd00:10:244:1::/64"];
     let node = json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": { "name": "node-1" },
-        "spec": { "podCIDR": networks[0], "podCIDRs": networks },
+        "spec": { "podCIDR": cidrs[0], "podCIDRs": cidrs },
     });
-    plane.admin().apply(&node).unwrap();
+    api.plane.admin().apply(&node).unwrap();
 }
 
-/// Its pods may have gone, and nobody told: everything is looked at.
-fn a_namespace_that_goes_is_a_sign(plane: &ControlPlane, node: &MeshNode) {
+/// Pods of the namespace may have ended without a DEL event.
+fn a_deleted_namespace_triggers_a_resync(api: &KubeApi, node: &MeshNode) {
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
-    plane.admin().apply(&namespace).unwrap();
-    let counts = |pods: u32| {
-        let line = format!("headcni_pods {pods}");
-        let metrics = node.get("/metrics").unwrap().body;
-        metrics.lines().any(|it| it == line)
-    };
-    let _pod = node.pod("p").unwrap();
-    eventually(JOIN_TIMEOUT, "the pod is known", || counts(1).then_some(())).unwrap();
-    // What a daemon looks at after its start is looked at.
-    thread::sleep(A_WHILE);
-    // Without its last line, the record tells of a pod that is being made. Nobody tells the daemon.
-    let cut = "sed -i '$d' $(find /var/lib/cni/headcni -name '*.json')";
-    node.sh(cut).unwrap();
-    thread::sleep(A_WHILE);
-    assert!(
-        counts(1),
-        "it is not looked at without a reason: {}",
-        node.diagnostics()
-    );
-    plane.admin().delete("/api/v1/namespaces/shop").unwrap();
-    eventually(JOIN_TIMEOUT, "everything is looked at", || {
-        counts(0).then_some(())
-    })
-    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
+    api.plane.admin().apply(&namespace).unwrap();
+    assert_resync(node, "p", || {
+        api.plane.admin().delete("/api/v1/namespaces/shop").unwrap();
+    });
 }
 
-/// How many requests have changed Nodes, or would have if there had been something to change.
+/// The daemon watches the Pods of its own node only.
+fn a_pod_event_triggers_a_resync(api: &KubeApi, node: &MeshNode) {
+    let create = |name: &str, on: &str| {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "nodeName": on, "containers": [{ "name": "c", "image": "none" }] },
+        });
+        api.plane.admin().apply(&pod).unwrap();
+    };
+    let delete = |name: &str| {
+        let path = format!("/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0");
+        api.plane.admin().delete(&path).unwrap();
+    };
+    create("ours", "node-1");
+    create("foreign", "node-9");
+    assert_resync(node, "q", || delete("ours"));
+    delete("foreign");
+}
+
+/// Adds a pod and makes its record incomplete behind the daemon's back, which the daemon must notice after
+/// `event` and not before.
+fn assert_resync(node: &MeshNode, name: &str, event: impl FnOnce()) {
+    let count = || node.metric("headcni_pods", &[]);
+    let before = count();
+    let pod = node.pod(name).unwrap();
+    eventually(JOIN_TIMEOUT, "the pod is counted", || {
+        (count() > before).then_some(())
+    })
+    .unwrap();
+    // Without its last line, a record is that of an unfinished ADD.
+    let cut = format!("sed -i '$d' $(find /var/lib/cni/headcni -name '{name}@*.json')");
+    node.sh(&cut).unwrap();
+    thread::sleep(SEVERAL_RECONCILES);
+    assert!(
+        count() > before,
+        "no resync without an event: {}",
+        node.diagnostics()
+    );
+    event();
+    eventually(JOIN_TIMEOUT, "a resync", || {
+        (count() <= before).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
+    node.detach(&pod).unwrap();
+}
+
+/// Requests that patched Nodes, or tried to.
 fn patches(plane: &ControlPlane) -> u64 {
     let metrics = plane.admin().ask("GET", "/metrics").unwrap().body;
     let of_nodes = metrics.lines().filter(|line| {
@@ -114,10 +146,9 @@ fn patches(plane: &ControlPlane) -> u64 {
     all.filter(|all| *all > 0).unwrap()
 }
 
-/// The network is away for a moment, and watches go on where they ended. Nothing happens in a cluster that is so
-/// small, so no event says that the API is back.
-fn is_cut_off_and_back(node: &MeshNode) {
-    let is = |holds| node.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
+/// Watches continue after an outage. In a cluster without changes no event tells that the API is back.
+fn assert_reachable_again_after_a_cut(node: &MeshNode) {
+    let await_reachable = |is| node.await_condition("KubernetesReachable", is, JOIN_TIMEOUT);
     let cut = format!(
         "nft 'add table inet cut; \
               add chain inet cut out {{ type filter hook output priority 0; }}; \
@@ -125,20 +156,20 @@ fn is_cut_off_and_back(node: &MeshNode) {
          ss -K dport = {PORT}"
     );
     node.sh(&cut).unwrap();
-    is(false).unwrap();
+    await_reachable(false).unwrap();
     node.sh("nft delete table inet cut").unwrap();
-    is(true).unwrap();
+    await_reachable(true).unwrap();
 }
 
-/// Its connections are accepted, and then nobody answers.
-fn starts_while_the_api_is_frozen(plane: &ControlPlane, node: &mut MeshNode) {
-    plane.freeze();
+/// The API server accepts connections and does not answer.
+fn assert_ready_with_a_frozen_api(api: &KubeApi, node: &mut MeshNode) {
+    api.plane.freeze();
     node.stop_daemon().unwrap();
     node.start_daemon().unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
-    let is = |holds| node.await_condition("KubernetesReachable", holds, JOIN_TIMEOUT);
-    is(false).unwrap();
-    plane.thaw();
-    is(true).unwrap();
-    says_what_it_has(plane, "node-1");
+    let await_reachable = |is| node.await_condition("KubernetesReachable", is, JOIN_TIMEOUT);
+    await_reachable(false).unwrap();
+    api.plane.thaw();
+    await_reachable(true).unwrap();
+    api.await_node_patched("node-1");
 }

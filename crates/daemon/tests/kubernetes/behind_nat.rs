@@ -1,4 +1,4 @@
-//! Nodes that are known by their address in the mesh, because one of them can't be called otherwise.
+//! Nodes whose `--node-ip` is their tailnet address, because one is behind NAT.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 const BEHIND: &str = "node-2";
 
 #[test]
-fn a_node_behind_nat_is_known_by_its_address_in_the_mesh() {
-    let grounds = Topology::new(&[Site::Open, Site::BehindNat]).unwrap();
-    let headscale = start_headscale(&grounds);
-    // The API server's node is a node, too: it has to reach kubelets.
-    let _server = join(&grounds.server, &headscale);
-    let hosts: Vec<_> = grounds
+fn a_node_behind_nat_works_with_its_tailnet_address_as_node_ip() {
+    let topology = Topology::new(&[Site::Open, Site::BehindNat]).unwrap();
+    let headscale = KubeCluster::start_headscale(&topology);
+    // The API server has to reach kubelets.
+    let _server = join(&topology.server, &headscale);
+    let hosts: Vec<_> = topology
         .nodes
         .iter()
         .map(|node| join(node, &headscale))
@@ -25,29 +25,25 @@ fn a_node_behind_nat_is_known_by_its_address_in_the_mesh() {
         .iter()
         .map(|host| host.tailnet_ip().unwrap().parse().unwrap())
         .collect();
-    let of = |node: &Node| {
-        grounds
-            .nodes
-            .iter()
-            .position(|one| one.name() == node.name())
-    };
-    let cluster = KubeCluster::of(&grounds, headscale, |node, plane| {
-        let address = addresses[of(node).unwrap()];
+    let names: Vec<String> = topology.nodes.iter().map(|node| node.name().to_owned()).collect();
+    let index_of = |node: &Node| names.iter().position(|name| name == node.name());
+    let cluster = KubeCluster::with_kubelets(topology, headscale, |node, plane| {
+        let address = addresses[index_of(node).unwrap()];
         Worker::start_at(node, plane, &[address]).unwrap()
     });
 
     cluster.helm(&["install"], &["--set", "config.tailscale.mode=host"]);
     cluster.await_nodes();
-    nodes_have_the_address_of_the_mesh(&cluster, &addresses);
-    addresses_are_apart(&cluster);
+    node_ips_are_tailnet_addresses(&cluster, &addresses);
+    no_address_overlap_is_reported(&cluster);
     let pods = deploy(&cluster);
     the_api_server_reaches_kubelets(&cluster, &pods);
     pods_reach_pods(&cluster, &pods);
-    pods_in_the_hosts_network_are_reached(&cluster, &pods, &addresses);
+    host_network_pods_are_reached(&cluster, &pods, &addresses);
 }
 
-/// As docs/install.md says: a person joins the machine before Kubernetes does anything.
-fn join<'a>(node: &'a Node, headscale: &Headscale) -> Tailscaled {
+/// As docs/install.md tells: the host joins before the kubelet starts.
+fn join(node: &Node, headscale: &Headscale) -> Tailscaled {
     let tailscaled = Tailscaled::start(node, headscale.ca_file()).unwrap();
     let join = Join {
         url: &headscale.url(),
@@ -58,7 +54,7 @@ fn join<'a>(node: &'a Node, headscale: &Headscale) -> Tailscaled {
     tailscaled
 }
 
-fn nodes_have_the_address_of_the_mesh(cluster: &KubeCluster, addresses: &[IpAddr]) {
+fn node_ips_are_tailnet_addresses(cluster: &KubeCluster, addresses: &[IpAddr]) {
     for (node, address) in cluster.topology.nodes.iter().zip(addresses) {
         let object = cluster.get(&format!("/api/v1/nodes/{}", node.name()));
         let known = object["status"]["addresses"].as_array().unwrap().iter();
@@ -70,24 +66,24 @@ fn nodes_have_the_address_of_the_mesh(cluster: &KubeCluster, addresses: &[IpAddr
     }
 }
 
-/// The nodes' address is in the mesh's own network, and that is as it should be.
-fn addresses_are_apart(cluster: &KubeCluster) {
+/// A tailnet address as node IP is not an overlap.
+fn no_address_overlap_is_reported(cluster: &KubeCluster) {
     let ready: SocketAddr = "127.0.0.1:9844".parse().unwrap();
     for node in &cluster.topology.nodes {
-        let what = format!("NoAddressOverlap holds on {}", node.name());
-        let holds = || {
+        let what = format!("NoAddressOverlap is True on {}", node.name());
+        let is_true = || {
             let answer = http_get(node, ready, "/ready").ok()?;
-            let said: Value = serde_json::from_str(&answer.body).ok()?;
-            let mut conditions = said["conditions"].as_array()?.iter();
+            let ready: Value = serde_json::from_str(&answer.body).ok()?;
+            let mut conditions = ready["conditions"].as_array()?.iter();
             let found = conditions.find(|one| one["name"] == "NoAddressOverlap")?;
             (answer.status == 200 && found["status"] == "True").then_some(())
         };
-        eventually(JOIN_TIMEOUT, &what, holds)
+        eventually(JOIN_TIMEOUT, &what, is_true)
             .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
     }
 }
 
-/// A web server on each node, and one in the network of the node behind NAT.
+/// A web server on each node, and one with hostNetwork behind NAT.
 fn deploy(cluster: &KubeCluster) -> Vec<Value> {
     for node in &cluster.topology.nodes {
         let mut spec = web_spec_on(node.name());
@@ -125,25 +121,25 @@ fn the_api_server_reaches_kubelets(cluster: &KubeCluster, pods: &[Value]) {
     }
 }
 
-/// So do the API server's webhooks.
+/// The control plane reaches Pods, as for webhooks.
 fn pods_reach_pods(cluster: &KubeCluster, pods: &[Value]) {
     cluster.await_all_to_all(pods);
     for to in pods {
         for ip in pod_ips(to) {
             let what = format!("the control plane reaches {} at {ip}", object_name(to));
-            let ask = || fetch_from(&cluster.topology.server, &ip, 8080);
-            cluster.await_reply(&what, ask, |reply| reply.pod == object_name(to));
+            let fetch = || fetch_from(&cluster.topology.server, &ip, 8080);
+            cluster.await_reply(&what, fetch, |reply| reply.pod == object_name(to));
         }
     }
 }
 
-fn pods_in_the_hosts_network_are_reached(cluster: &KubeCluster, pods: &[Value], addresses: &[IpAddr]) {
+fn host_network_pods_are_reached(cluster: &KubeCluster, pods: &[Value], addresses: &[IpAddr]) {
     let host = &cluster.pods("host")[0];
     let ip = addresses[cluster.number_of(BEHIND)].to_string();
     assert_eq!(pod_ips(host), [ip.as_str()]);
     for from in pods {
         let what = format!("{} reaches the node behind NAT", object_name(from));
-        let ask = || cluster.fetch(from, &ip, 8080);
-        cluster.await_reply(&what, ask, |reply| reply.pod == BEHIND);
+        let fetch = || cluster.fetch(from, &ip, 8080);
+        cluster.await_reply(&what, fetch, |reply| reply.pod == BEHIND);
     }
 }

@@ -1,4 +1,4 @@
-//! Helm's hooks where a node is lost: what can be done is done, and the rest is told and made up for.
+//! Helm hooks while a node is lost.
 
 use lab::scenario::{KUBE_TIMEOUT, KubeCluster, pod_object, web_spec_on};
 use lab::eventually;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const DAEMON_SETS: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets";
 
 #[test]
-fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
+fn a_lost_node_does_not_block_an_upgrade_and_is_cleaned_when_it_returns() {
     let mut cluster = KubeCluster::prepare(2);
     cluster.install();
     cluster.await_nodes();
@@ -21,13 +21,13 @@ fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
     .unwrap();
 
     fill(&cluster, "node-1");
-    bad_configuration_is_told(&cluster);
+    a_bad_configuration_is_reported(&cluster);
     cluster.helm(
         &["upgrade"],
         &["--set", "hooks.uninstall.timeoutSeconds=30"],
     );
 
-    // Too early, but no reason to leave nodes as they are.
+    // The Secret was deleted too early; the uninstall cleans the nodes anyway.
     let keys = "/api/v1/namespaces/kube-system/secrets/headcni";
     cluster.plane.admin().delete(keys).unwrap();
     let failed = cluster.helm.run(&["uninstall", "headcni"]).unwrap_err();
@@ -37,7 +37,7 @@ fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
         "{failed}\n{}",
         cluster.diagnostics()
     );
-    cluster.assert_clean(&grounds.nodes[0]);
+    cluster.assert_clean(&cluster.topology.nodes[0]);
     let again = ["install", "headcni", "charts/headcni"];
     let refused = cluster.helm.run(&again).unwrap_err().to_string();
     assert!(refused.contains("an earlier uninstallation is still at work"));
@@ -48,12 +48,12 @@ fn a_lost_node_holds_up_no_upgrade_and_is_cleaned_when_it_is_back() {
         (set["status"]["numberReady"] == 2).then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
-    for node in &grounds.nodes {
+    for node in &cluster.topology.nodes {
         cluster.assert_clean(node);
     }
 }
 
-/// Whatever can be scheduled elsewhere goes there: to a node that is lost, if it tolerates that.
+/// Leaves no room on a node, so that a Pod that tolerates it is scheduled to the lost node.
 fn fill(cluster: &KubeCluster, node: &str) {
     let mut spec = web_spec_on(node);
     spec["containers"][0]["resources"] = json!({ "requests": { "cpu": "1", "memory": "2Gi" } });
@@ -61,17 +61,17 @@ fn fill(cluster: &KubeCluster, node: &str) {
     cluster.await_pods("filler", 1);
 }
 
-/// Helm shows what the daemon says against it.
-fn bad_configuration_is_told(cluster: &KubeCluster) {
-    let words = ["upgrade", "headcni", "charts/headcni", "--reuse-values"];
-    // Good to the schema, but no network.
-    let words = [
-        &words[..],
+/// Helm shows the daemon's error.
+fn a_bad_configuration_is_reported(cluster: &KubeCluster) {
+    let args = ["upgrade", "headcni", "charts/headcni", "--reuse-values"];
+    // Valid by the schema, but not a CIDR.
+    let args = [
+        &args[..],
         &["--set", "config.network.podCIDR.base=10.244.0.0/99"],
     ]
     .concat();
-    let output = cluster.helm.attempt(&words).unwrap();
+    let output = cluster.helm.attempt(&args).unwrap();
     assert!(!output.status.success());
-    let said = format!("{}{}", output.stdout, output.stderr);
-    assert!(said.contains("not a network of the form"), "{said}");
+    let all = format!("{}{}", output.stdout, output.stderr);
+    assert!(all.contains("not a network of the form"), "{all}");
 }

@@ -1,22 +1,23 @@
-//! A large cluster costs a node little.
+//! The cost of a large cluster for one daemon.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use lab::kubernetes::ControlPlane;
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode};
+use lab::scenario::{JOIN_TIMEOUT, KubeApi, MeshCluster, MeshNode};
 use lab::eventually;
 use rustix::param::clock_ticks_per_second;
 use serde_json::{Value, json};
 
-use crate::crowd::{Crowd, NODES, PODS, networks};
+use crate::documented_rules;
+use crate::many_objects::{NODES, Objects, PODS, pod_cidrs};
 
-/// How long the daemon is watched.
-const A_MINUTE: Duration = Duration::from_mins(1);
-/// For making the objects, on a busy machine.
-const CREATED: Duration = Duration::from_mins(5);
+/// How long the daemon is measured.
+const PERIOD: Duration = Duration::from_mins(1);
+/// For creating the objects on a busy machine.
+const CREATION_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// What a daemon as we ship it may take at the most.
+/// Limits for a release build.
 const MAX_RSS_MIB: f64 = 25.0;
 const MAX_CPU_PERCENT: f64 = 1.0;
 
@@ -25,50 +26,49 @@ const MAX_CPU_PERCENT: f64 = 1.0;
     clippy::print_stdout,
     reason = "the figures are what docs/kubernetes.md has"
 )]
-fn a_thousand_nodes_and_ten_thousand_pods_cost_a_daemon_little() {
+fn a_daemon_stays_small_with_1000_nodes_and_10000_pods() {
     let mut cluster = MeshCluster::prepare(1);
-    let mut plane = ControlPlane::start(&grounds.server).unwrap();
-    // They would mark the Nodes as lost, and delete their Pods.
-    plane.stop_controllers().unwrap();
-    let user = account(&plane);
+    let mut api = KubeApi::start(&cluster, &documented_rules());
+    // They would mark the Nodes as lost and delete their Pods.
+    api.plane.stop_controllers().unwrap();
     let before = Instant::now();
-    let crowd = Crowd::create(&grounds.server, &plane);
+    let objects = Objects::create(&cluster.topology.server, &api.plane);
     let took = before.elapsed();
-    assert!(took < CREATED, "{took:?}");
+    assert!(took < CREATION_TIMEOUT, "{took:?}");
     println!(
-        "{NODES} Nodes and {PODS} Pods made in {took:.1?}: {}",
-        sizes(&plane)
+        "{NODES} Nodes and {PODS} Pods created in {took:.1?}: {}",
+        sizes(&api.plane)
     );
 
     let url = cluster.headscale.url();
     let node = &mut cluster.nodes[0];
-    configure(node, &url, &user);
+    api.configure(node, &url);
     let before = Instant::now();
     node.start_daemon().unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
     println!("ready after {:.1?}", before.elapsed());
-    knows_all(node);
+    await_all_known(node);
 
     let process = Process::of(node);
     println!("with all of them known: {}", process.memory());
     let before = process.processor_seconds();
-    let changes = crowd.stir(A_MINUTE);
+    let changes = objects.update_for(PERIOD);
     let seconds = process.processor_seconds() - before;
-    let percent = 100.0 * seconds / A_MINUTE.as_secs_f64();
-    println!("{percent:.2} % of a processor for {A_MINUTE:?} with {changes:?}");
+    let percent = 100.0 * seconds / PERIOD.as_secs_f64();
+    println!("{percent:.2} % of a processor for {PERIOD:?} with {changes:?}");
     println!("after that: {}", process.memory());
     assert!(
         changes.pods > 1_100 && changes.nodes > 180,
         "the API server was too slow: {changes:?}"
     );
-    knows_all(node);
-    if process.is_as_shipped() {
+    await_all_known(node);
+    if process.is_release_build() {
         assert!(process.mib("VmHWM:") <= MAX_RSS_MIB, "{}", process.memory());
         assert!(percent <= MAX_CPU_PERCENT, "{percent:.2} %");
     }
 }
 
-/// How long the objects are, on the average.
+/// The average size of the objects.
 fn sizes(plane: &ControlPlane) -> String {
     let size = |path: &str| {
         let list = plane.admin().get(path).unwrap();
@@ -86,15 +86,15 @@ fn sizes(plane: &ControlPlane) -> String {
     format!("{node} and {pod} bytes each")
 }
 
-/// What the daemon would know after a restart is what it knows now.
-fn knows_all(node: &MeshNode) {
-    let what = "the daemon knows all nodes' networks";
+/// Checks the daemon's state file.
+fn await_all_known(node: &MeshNode) {
+    let what = "the daemon has the pod CIDRs of all Nodes";
     eventually(JOIN_TIMEOUT, what, || {
-        let kept = fs::read(node.file("/var/lib/headcni/kubernetes.json")).ok()?;
-        let kept: Value = serde_json::from_slice(&kept).unwrap();
-        let nodes = kept["nodes"].as_object()?;
+        let state = fs::read(node.file("/var/lib/headcni/kubernetes.json")).ok()?;
+        let state: Value = serde_json::from_slice(&state).unwrap();
+        let nodes = state["nodes"].as_object()?;
         let of_last = &nodes.get(&format!("node-{NODES}"))?["assigned"];
-        (nodes.len() == NODES && *of_last == json!(networks(NODES))).then_some(())
+        (nodes.len() == NODES && *of_last == json!(pod_cidrs(NODES))).then_some(())
     })
     .unwrap();
 }
@@ -110,9 +110,8 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/{file}", self.0)).unwrap()
     }
 
-    /// What we ship needs no library. What `cargo build` leaves for tests does, and is not meant to be
-    /// small.
-    fn is_as_shipped(&self) -> bool {
+    /// A release build is static.
+    fn is_release_build(&self) -> bool {
         !self.read("maps").contains(".so")
     }
 
@@ -125,7 +124,7 @@ impl Process {
 
     fn memory(&self) -> String {
         let (now, most) = (self.mib("VmRSS:"), self.mib("VmHWM:"));
-        format!("{now:.1} MiB, and {most:.1} MiB at the most")
+        format!("{now:.1} MiB, {most:.1} MiB at most")
     }
 
     /// `utime` and `stime` of <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>.

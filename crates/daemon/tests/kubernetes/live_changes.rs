@@ -1,4 +1,4 @@
-//! A cluster changes while people use it: a connection that is there stays.
+//! A cluster changes while a TCP connection between Pods is open.
 
 use std::thread;
 use std::time::Duration;
@@ -7,28 +7,27 @@ use lab::scenario::{KUBE_TIMEOUT, KubeCluster, Site, pod_ips, pod_object, web_sp
 use lab::{Netns, eventually_slowly};
 use serde_json::{Value, json};
 
-use crate::stream::Stream;
+use crate::tcp_stream::TcpStream;
 
-/// How long the API server is away.
-const A_MINUTE: Duration = Duration::from_mins(1);
+const API_OUTAGE: Duration = Duration::from_mins(1);
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/headcni-daemon";
 
 #[test]
-fn connections_outlive_upgrades_and_changed_networks() {
+fn tcp_connections_survive_upgrades_api_outages_and_changed_pod_cidrs() {
     let mut cluster = KubeCluster::prepare_at(&[Site::Open, Site::Open, Site::BehindNat]);
     cluster.install();
     cluster.await_nodes();
-    let streams = [0, 1].map(|family| Stream::start(&cluster, "node-1", "node-2", family));
+    let streams = [0, 1].map(|family| TcpStream::start(&cluster, "node-1", "node-2", family));
     let mut pods = one_pod_each(&cluster, "before");
     cluster.await_all_to_all(&pods);
 
     upgrade(&cluster);
-    all_flow(&cluster, &streams, "the daemons were upgraded");
+    assert_all_flow(&cluster, &streams, "the upgrade of the daemons");
 
-    api_is_away(&mut cluster, &pods);
-    all_flow(&cluster, &streams, "the API server was away");
+    api_outage(&mut cluster, &pods);
+    assert_all_flow(&cluster, &streams, "an API outage");
 
-    change_networks(&cluster, "node-2");
+    change_pod_cidrs(&cluster, "node-2");
     let spec = web_spec_on("node-2");
     cluster.apply(&pod_object("after-change", "changed", &spec));
     let [new] = &cluster.await_pods("changed", 1)[..] else {
@@ -37,7 +36,7 @@ fn connections_outlive_upgrades_and_changed_networks() {
     assert!(pod_ips(new)[0].starts_with("10.244.77."), "{:?}", pod_ips(new));
     pods.push(new.clone());
     cluster.await_all_to_all(&pods);
-    all_flow(&cluster, &streams, "a node has other networks");
+    assert_all_flow(&cluster, &streams, "a change of a pod CIDR");
 
     pods.retain(|pod| pod["spec"]["nodeName"] != "node-3");
     remove_and_add(&mut cluster, 2);
@@ -45,18 +44,18 @@ fn connections_outlive_upgrades_and_changed_networks() {
     cluster.apply(&pod_object("after-return", "returned", &spec));
     pods.extend(cluster.await_pods("returned", 1));
     cluster.await_all_to_all(&pods);
-    all_flow(&cluster, &streams, "another node was removed and added");
+    assert_all_flow(&cluster, &streams, "the replacement of another node");
 
     cluster
         .helm
         .run(&["uninstall", "headcni"])
         .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
-    nothing_is_left(&cluster);
+    assert_nothing_left(&cluster);
 }
 
-fn all_flow(cluster: &KubeCluster, streams: &[Stream], after: &str) {
+fn assert_all_flow(cluster: &KubeCluster, streams: &[TcpStream], after: &str) {
     for stream in streams {
-        stream.flows(cluster, after);
+        stream.assert_flows(cluster, after);
     }
 }
 
@@ -68,7 +67,7 @@ fn one_pod_each(cluster: &KubeCluster, app: &str) -> Vec<Value> {
     cluster.await_pods(app, cluster.topology.nodes.len())
 }
 
-/// A new version of the image, and so of all that runs on the nodes.
+/// Upgrades the image.
 fn upgrade(cluster: &KubeCluster) {
     cluster.helm(&["upgrade"], &["--set", "image.tag=0.1.1"]);
     eventually_slowly(KUBE_TIMEOUT, "every node has the new version", || {
@@ -83,9 +82,9 @@ fn upgrade(cluster: &KubeCluster) {
     .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
 }
 
-fn api_is_away(cluster: &mut KubeCluster, pods: &[Value]) {
+fn api_outage(cluster: &mut KubeCluster, pods: &[Value]) {
     cluster.plane.stop().unwrap();
-    thread::sleep(A_MINUTE);
+    thread::sleep(API_OUTAGE);
     cluster.await_all_to_all(pods);
     cluster.plane.resume().unwrap();
     cluster.await_nodes();
@@ -96,11 +95,11 @@ fn api_is_away(cluster: &mut KubeCluster, pods: &[Value]) {
             .map(|pod| pod["status"]["containerStatuses"].clone());
         json!(ids.collect::<Vec<_>>())
     };
-    assert_eq!(ids(&now), ids(pods), "containers run on");
+    assert_eq!(ids(&now), ids(pods), "containers keep running");
 }
 
-/// Kubernetes lets nobody change the networks of a Node, but a Node can be made anew.
-fn change_networks(cluster: &KubeCluster, node: &str) {
+/// The pod CIDRs of a Node are immutable, so the Node is recreated.
+fn change_pod_cidrs(cluster: &KubeCluster, node: &str) {
     let path = format!("/api/v1/nodes/{node}");
     let old = cluster.get(&path);
     cluster.plane.admin().delete(&path).unwrap();
@@ -113,8 +112,8 @@ fn change_networks(cluster: &KubeCluster, node: &str) {
             "podCIDRs": ["10.244.77.0/24", "fd00:10:244:77::/64"],
         },
     });
-    // The kubelet may have been faster, but then it has got networks from the controllers.
-    eventually_slowly(KUBE_TIMEOUT, "a Node with other networks", || {
+    // The kubelet may be faster; then the controllers assign other CIDRs.
+    eventually_slowly(KUBE_TIMEOUT, "a Node with other pod CIDRs", || {
         let _ = cluster.plane.admin().post("/api/v1/nodes", &new);
         let now = cluster.plane.admin().get(&path).ok()?;
         if now["spec"]["podCIDR"] == "10.244.77.0/24" {
@@ -125,21 +124,21 @@ fn change_networks(cluster: &KubeCluster, node: &str) {
     })
     .unwrap();
     cluster.await_node(node);
-    eventually_slowly(KUBE_TIMEOUT, "the Node says its new networks", || {
+    eventually_slowly(KUBE_TIMEOUT, "the Node is annotated with its new pod CIDRs", || {
         let now = cluster.get(&path);
-        let said = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
-        said.contains("10.244.77.0/24").then_some(())
+        let cidrs = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
+        cidrs.contains("10.244.77.0/24").then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}: {:#}\n{}", cluster.get(&path), cluster.diagnostics()));
 }
 
-/// As after `kubectl delete node`, and a repair.
+/// `kubectl delete node`, and the node registers again.
 fn remove_and_add(cluster: &mut KubeCluster, index: usize) {
     let node = cluster.topology.nodes[index].name().to_owned();
     let path = format!("/api/v1/nodes/{node}");
     cluster.workers[index].stop_kubelet().unwrap();
     cluster.plane.admin().delete(&path).unwrap();
-    eventually_slowly(KUBE_TIMEOUT, "its Pods are forgotten", || {
+    eventually_slowly(KUBE_TIMEOUT, "its Pods are deleted", || {
         let pods = cluster.get("/api/v1/namespaces/default/pods");
         let mut pods = pods["items"].as_array()?.iter();
         (!pods.any(|pod| pod["spec"]["nodeName"] == node.as_str())).then_some(())
@@ -149,8 +148,8 @@ fn remove_and_add(cluster: &mut KubeCluster, index: usize) {
     cluster.await_node(&node);
 }
 
-/// Neither on the nodes, nor at Headscale, nor in the API.
-fn nothing_is_left(cluster: &KubeCluster) {
+/// On the nodes, in Headscale and in the API.
+fn assert_nothing_left(cluster: &KubeCluster) {
     for node in &cluster.topology.nodes {
         cluster.assert_clean(node);
         let tables = node.run(["nft", "list", "tables"]).unwrap().stdout;

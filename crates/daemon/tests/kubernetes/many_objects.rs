@@ -1,5 +1,4 @@
-//! A cluster of many Nodes and Pods that are nothing but objects, as large as kubelets and controllers
-//! write them, and that change as theirs do.
+//! Many Node and Pod objects, of the size and update rate of a real cluster.
 
 use std::time::Duration;
 
@@ -15,55 +14,50 @@ use tokio::time::{Instant, interval, timeout_at};
 
 pub(crate) const NODES: usize = 1_000;
 pub(crate) const PODS: usize = 10_000;
-/// So many of them are on the first node, and the others on the others.
+/// The rest is on other nodes.
 const PODS_OF_FIRST: usize = 20;
 
-/// How many objects are made at a time.
-const AT_A_TIME: usize = 16;
-/// A Pod of another node changes this often: 20 times per second.
-const POD_CHANGES: Duration = Duration::from_millis(50);
-/// A kubelet that has nothing new to say writes its Node's status every five minutes, of a thousand
-/// one does in this time.
-const HEARTBEATS: Duration = Duration::from_millis(300);
+const PARALLEL_REQUESTS: usize = 16;
+/// Pods of other nodes change 20 times per second.
+const POD_INTERVAL: Duration = Duration::from_millis(50);
+/// An idle kubelet updates its Node every five minutes; one of a thousand does so at this interval.
+const NODE_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Where these objects are made.
-pub(crate) struct Crowd<'a> {
+pub(crate) struct Objects<'a> {
     server: &'a Node,
     kubeconfig: Kubeconfig,
 }
 
-/// How many changes were made.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) pods: usize,
     pub(crate) nodes: usize,
 }
 
-impl<'a> Crowd<'a> {
-    /// Makes all of them.
+impl<'a> Objects<'a> {
     pub(crate) fn create(server: &'a Node, plane: &ControlPlane) -> Self {
-        let crowd = Self {
+        let objects = Self {
             server,
             kubeconfig: Kubeconfig::read_from(plane.admin().kubeconfig()).unwrap(),
         };
         let nodes = (1..=NODES).map(|number| ("/api/v1/nodes", node(number)));
         let path = "/api/v1/namespaces/default/pods";
         let pods = (0..PODS).map(|number| (path, pod(number)));
-        crowd.run(async |client| {
+        objects.run(async |client| {
             let all = stream::iter(nodes.chain(pods));
             let made = all.map(|(path, object)| post(client, path, object));
-            let made = made.buffer_unordered(AT_A_TIME).try_collect::<Vec<()>>();
+            let made = made.buffer_unordered(PARALLEL_REQUESTS).try_collect::<Vec<()>>();
             made.await.unwrap();
         });
-        crowd
+        objects
     }
 
-    /// Changes Pods of other nodes, and Nodes, for a time.
-    pub(crate) fn stir(&self, time: Duration) -> Changes {
+    /// Updates Pods of other nodes, and Nodes, for a time.
+    pub(crate) fn update_for(&self, time: Duration) -> Changes {
         self.run(async |client| {
             let end = Instant::now() + time;
             let mut changes = Changes::default();
-            let (mut pods, mut nodes) = (interval(POD_CHANGES), interval(HEARTBEATS));
+            let (mut pods, mut nodes) = (interval(POD_INTERVAL), interval(NODE_INTERVAL));
             loop {
                 let next = async {
                     tokio::select! {
@@ -74,7 +68,6 @@ impl<'a> Crowd<'a> {
                         }
                         _ = nodes.tick() => {
                             changes.nodes += 1;
-                            // The first one's kubelet has its turn as well.
                             let number = 1 + changes.nodes % NODES;
                             (format!("/api/v1/nodes/{}", node_name(number)), node_status(number))
                         }
@@ -88,9 +81,9 @@ impl<'a> Crowd<'a> {
         })
     }
 
-    /// With connections that are kept, in the server's network.
+    /// With persistent connections from the server's netns.
     fn run<T: Send>(&self, work: impl AsyncFnOnce(&Client) -> T + Send) -> T {
-        let inside = || {
+        let run = || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
             runtime.block_on(async {
@@ -100,7 +93,7 @@ impl<'a> Crowd<'a> {
                 work(&client).await
             })
         };
-        self.server.enter(inside).unwrap()
+        self.server.enter(run).unwrap()
     }
 }
 
@@ -125,8 +118,8 @@ fn pod_name(number: usize) -> String {
     format!("web-frontend-6d4cf56db6-{number:05}")
 }
 
-/// The networks of a node: there is no room for a thousand /24.
-pub(crate) fn networks(number: usize) -> [String; 2] {
+/// The cluster CIDR has no room for a thousand /24.
+pub(crate) fn pod_cidrs(number: usize) -> [String; 2] {
     let (third, fourth) = (number / 4, number % 4 * 64);
     [
         format!("10.244.{third}.{fourth}/26"),
@@ -135,7 +128,7 @@ pub(crate) fn networks(number: usize) -> [String; 2] {
 }
 
 fn node(number: usize) -> Value {
-    let [v4, v6] = networks(number);
+    let [v4, v6] = pod_cidrs(number);
     let name = node_name(number);
     let images = (0..10).map(|image| {
         json!({
@@ -186,7 +179,7 @@ fn node(number: usize) -> Value {
     node
 }
 
-/// What a kubelet says of its node every five minutes.
+/// The periodic status of a kubelet.
 fn node_status(number: usize) -> Value {
     let now = now();
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
@@ -195,7 +188,7 @@ fn node_status(number: usize) -> Value {
             "lastHeartbeatTime": now, "lastTransitionTime": "2026-11-01T00:00:00Z",
         })
     };
-    let enough = |kind: &str, what: &str| {
+    let sufficient = |kind: &str, what: &str| {
         let reason = format!("KubeletHasSufficient{what}");
         condition(
             kind,
@@ -206,9 +199,9 @@ fn node_status(number: usize) -> Value {
     };
     json!({ "status": {
         "conditions": [
-            enough("MemoryPressure", "Memory"),
-            enough("DiskPressure", "Disk"),
-            enough("PIDPressure", "PID"),
+            sufficient("MemoryPressure", "Memory"),
+            sufficient("DiskPressure", "Disk"),
+            sufficient("PIDPressure", "PID"),
             condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
         ],
         "daemonEndpoints": { "kubeletEndpoint": { "Port": 10_250 + number % 2 } },
@@ -262,7 +255,7 @@ fn pod(number: usize) -> Value {
     })
 }
 
-/// What a kubelet says of a pod that has become ready just now.
+/// The status of a Pod that has become ready.
 fn pod_status() -> Value {
     let now = now();
     let kinds = [

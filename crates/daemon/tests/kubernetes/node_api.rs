@@ -1,49 +1,48 @@
-//! Networks come from Nodes, and daemons say there what they have.
+//! Pod CIDRs come from Nodes, and daemons annotate their Nodes.
 
-use lab::kubernetes::ControlPlane;
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster, NODE_TAG, Topology};
+use lab::scenario::connectivity::await_all_to_all;
+use lab::scenario::{JOIN_TIMEOUT, KubeApi, MeshCluster, NODE_TAG};
 use lab::{Join, Node, Tailscaled, eventually};
 
+use crate::documented_rules;
 
-/// Of the cluster's networks, but no Node's.
-const STOLEN: &str = "10.244.99.0/24";
+/// In the cluster CIDR, but no Node's.
+const UNUSED: &str = "10.244.99.0/24";
 
 #[test]
-fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
+fn daemons_use_the_pod_cidrs_of_nodes_and_reject_routes_without_a_node() {
     let mut cluster = MeshCluster::prepare(2);
-    let mut plane = ControlPlane::start(&grounds.server).unwrap();
-    let user = account(&plane);
+    let mut api = KubeApi::start(&cluster, &documented_rules());
     let url = cluster.headscale.url();
     for node in &mut cluster.nodes {
-        configure(node, &url, &user);
+        api.configure(node, &url);
         node.start_daemon().unwrap();
     }
-    let said = cluster.nodes[0].await_condition("PodCIDRKnown", false, JOIN_TIMEOUT);
-    assert!(said.unwrap().contains("awaited from the Kubernetes API"));
+    let message = cluster.nodes[0].await_condition("PodCIDRKnown", false, JOIN_TIMEOUT);
+    assert!(
+        message
+            .unwrap()
+            .contains("awaited from the Kubernetes API")
+    );
     for name in ["node-1", "node-2"] {
-        post_node(&plane, name);
+        api.create_node(name);
     }
     for node in &cluster.nodes {
         node.await_ready(JOIN_TIMEOUT).unwrap();
     }
-    let mut pods: Vec<_> = cluster
-        .nodes
-        .iter()
-        .map(|it| it.pod("p").unwrap())
-        .collect();
+    let mut pods = cluster.pod_on_each("p");
     await_all_to_all(&pods);
     for name in ["node-1", "node-2"] {
-        says_what_it_has(&plane, name);
+        api.await_node_patched(name);
     }
 
-    a_stranger_gets_no_pods_packets(&grounds, &cluster);
-    people_are_told(&plane);
+    a_route_without_a_node_is_rejected(&cluster);
+    a_false_condition_is_an_event(&api);
 
-    // The API is away, and a daemon begins anew: it has what it had.
-    plane.stop().unwrap();
+    // A daemon that starts without the API uses its cache.
+    api.plane.stop().unwrap();
     let node = &mut cluster.nodes[0];
-    node
-        .await_condition("KubernetesReachable", false, JOIN_TIMEOUT)
+    node.await_condition("KubernetesReachable", false, JOIN_TIMEOUT)
         .unwrap();
     assert_eq!(
         node.get("/ready").unwrap().status,
@@ -56,18 +55,17 @@ fn nodes_get_their_networks_from_the_api_and_believe_no_one_else() {
     node.await_ready(JOIN_TIMEOUT).unwrap();
     pods.push(node.pod("q").unwrap());
     await_all_to_all(&pods);
-    plane.resume().unwrap();
-    let node = &cluster.nodes[0];
-    node
+    api.plane.resume().unwrap();
+    cluster.nodes[0]
         .await_condition("KubernetesReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
-/// What has failed for a while is an Event: the lab's API key is good for a day.
-fn people_are_told(plane: &ControlPlane) {
+/// The lab's API key is valid for a day, which is reported as an Event after a while.
+fn a_false_condition_is_an_event(api: &KubeApi) {
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     eventually(JOIN_TIMEOUT, "an Event about the key", || {
-        let events = plane.admin().get(path).unwrap();
+        let events = api.plane.admin().get(path).unwrap();
         let mut events = events["items"].as_array()?.iter();
         events
             .any(|event| {
@@ -80,31 +78,30 @@ fn people_are_told(plane: &ControlPlane) {
     .unwrap();
 }
 
-/// Somebody with a key and our tag serves a network that no Node has.
-fn a_stranger_gets_no_pods_packets(grounds: &Topology, cluster: &MeshCluster) {
-    let stranger = Node::new("stranger").unwrap();
-    grounds.underlay.plug(&stranger).unwrap();
-    let tailscaled = Tailscaled::start(&stranger, cluster.headscale.ca_file()).unwrap();
+/// A peer with our tag serves a pod CIDR that no Node has.
+fn a_route_without_a_node_is_rejected(cluster: &MeshCluster) {
+    let rogue = Node::new("rogue").unwrap();
+    cluster.topology.underlay.plug(&rogue).unwrap();
+    let tailscaled = Tailscaled::start(&rogue, cluster.headscale.ca_file()).unwrap();
     let join = Join {
         url: &cluster.headscale.url(),
         key: &cluster.headscale.preauth_key(NODE_TAG).unwrap(),
-        advertise: &[STOLEN],
+        advertise: &[UNUSED],
     };
     tailscaled.join(&join).unwrap();
     let node = &cluster.nodes[0];
-    let said = node
-        .await_condition("PodCIDRUnique", false, JOIN_TIMEOUT)
-        .unwrap();
+    let message = node.await_condition("PodCIDRUnique", false, JOIN_TIMEOUT);
+    let message = message.unwrap();
     assert!(
-        said.contains(STOLEN) && said.contains("no Node object"),
-        "{said}"
+        message.contains(UNUSED) && message.contains("no Node object"),
+        "{message}"
     );
-    // tailscaled has a route to it in its own table, which packets to pods never get to.
+    // tailscaled's table has the route, but packets to pods never get there.
     let routes = node.sh("ip route show table 26723").unwrap();
     assert!(
-        routes.contains("10.244.") && !routes.contains(STOLEN),
+        routes.contains("10.244.") && !routes.contains(UNUSED),
         "{routes}"
     );
-    let way = node.sh("ip route get 10.244.99.1 2>&1 || true").unwrap();
-    assert!(way.contains("No route to host"), "{way}");
+    let lookup = node.sh("ip route get 10.244.99.1 2>&1 || true").unwrap();
+    assert!(lookup.contains("No route to host"), "{lookup}");
 }

@@ -1,4 +1,4 @@
-//! Many Pods come and go.
+//! Many Pods are created and deleted.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -10,55 +10,53 @@ use lab::{Netns, Node, eventually_slowly};
 use serde_json::{Value, json};
 
 
-/// On each node.
+/// Per node.
 const PODS: usize = 200;
-/// So many of them at a time.
+/// Per node and wave.
 const WAVE: usize = 40;
-/// How long the API server is away in the middle of it.
-const A_MINUTE: Duration = Duration::from_mins(1);
+const API_OUTAGE: Duration = Duration::from_mins(1);
 /// For a wave on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(6);
+const WAVE_TIMEOUT: Duration = Duration::from_mins(6);
 
 #[test]
 #[expect(clippy::print_stdout, reason = "how long ADD took is to be recorded")]
-fn waves_of_pods_leave_nothing() {
+fn waves_of_pods_leave_no_links_leases_or_records() {
     let mut cluster = KubeCluster::prepare(2);
     cluster.install();
     cluster.await_nodes();
-    // Those that stay.
-    for node in &grounds.nodes {
+    for node in &cluster.topology.nodes {
         let spec = web_spec_on(node.name());
-        cluster.apply(&pod_object(&format!("stays-{}", node.name()), "stays", &spec));
+        cluster.apply(&pod_object(&format!("stable-{}", node.name()), "stable", &spec));
     }
-    let stays = cluster.await_pods("stays", 2);
-    let before: Vec<_> = grounds.nodes.iter().map(left).collect();
+    let stable = cluster.await_pods("stable", 2);
+    let before: Vec<_> = cluster.topology.nodes.iter().map(remains).collect();
 
     let waves = PODS / WAVE;
     for wave in 0..waves {
         let app = format!("wave-{wave}");
         create(&cluster, &app);
         if wave == waves / 2 {
-            api_is_away(&mut cluster, &stays);
+            api_outage(&mut cluster, &stable);
         }
         let pods = await_running(&cluster, &app);
-        let all: Vec<_> = pods.iter().chain(&stays).flat_map(pod_ips).collect();
+        let all: Vec<_> = pods.iter().chain(&stable).flat_map(pod_ips).collect();
         let unique: BTreeSet<_> = all.iter().collect();
-        assert_eq!(unique.len(), 2 * (2 * WAVE + 2), "two of its own for each");
+        assert_eq!(unique.len(), 2 * (2 * WAVE + 2), "two unique addresses for each Pod");
         let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
         cluster.plane.admin().delete(&path).unwrap();
-        eventually_slowly(PATIENCE, &format!("{app} is gone"), || {
+        eventually_slowly(WAVE_TIMEOUT, &format!("{app} is gone"), || {
             cluster.pods(&app).is_empty().then_some(())
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
     }
 
-    for (node, before) in grounds.nodes.iter().zip(before) {
-        let same = || (left(node) == before).then_some(());
-        eventually_slowly(PATIENCE, "nothing is left of them", same)
-            .unwrap_or_else(|error| panic!("{error:#}: {before} before, and now {}", left(node)));
+    for (node, before) in cluster.topology.nodes.iter().zip(before) {
+        let same = || (remains(node) == before).then_some(());
+        eventually_slowly(WAVE_TIMEOUT, "nothing remains of them", same)
+            .unwrap_or_else(|error| panic!("{error:#}: {before} before, and now {}", remains(node)));
         println!("{}: {}", node.name(), latency(node));
     }
-    let same = cluster.await_pods("stays", 2);
+    let same = cluster.await_pods("stable", 2);
     let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].clone();
     assert!(same.iter().all(|pod| restarts(pod) == 0), "{same:#?}");
 }
@@ -82,7 +80,7 @@ fn await_running(cluster: &KubeCluster, app: &str) -> Vec<Value> {
         let is_running = |pod: &Value| pod["status"]["phase"] == "Running";
         (pods.len() == 2 * WAVE && pods.iter().all(is_running)).then_some(pods)
     };
-    eventually_slowly(PATIENCE, &format!("{app} runs"), running).unwrap_or_else(|error| {
+    eventually_slowly(WAVE_TIMEOUT, &format!("{app} runs"), running).unwrap_or_else(|error| {
         let pods = cluster.pods(app);
         let waiting = pods
             .iter()
@@ -92,18 +90,18 @@ fn await_running(cluster: &KubeCluster, app: &str) -> Vec<Value> {
     })
 }
 
-/// While Pods are being made. Those that are there do not mind.
-fn api_is_away(cluster: &mut KubeCluster, stays: &[Value]) {
+/// While Pods are created. Running Pods are not affected.
+fn api_outage(cluster: &mut KubeCluster, stable: &[Value]) {
     cluster.plane.stop().unwrap();
-    thread::sleep(A_MINUTE);
-    let [one, two] = stays else {
+    thread::sleep(API_OUTAGE);
+    let [one, two] = stable else {
         panic!("one Pod on each node")
     };
     for (from, to) in [(one, two), (two, one)] {
         for ip in pod_ips(to) {
-            let answer = cluster.fetch(from, &ip, 8080).unwrap();
+            let reply = cluster.fetch(from, &ip, 8080).unwrap();
             assert_eq!(reply.pod, object_name(to));
-            assert!(pod_ips(from).contains(&reply.source.to_string()), "{answer:?}");
+            assert!(pod_ips(from).contains(&reply.source.to_string()), "{reply:?}");
         }
     }
     for node in &cluster.topology.nodes {
@@ -112,8 +110,8 @@ fn api_is_away(cluster: &mut KubeCluster, stays: &[Value]) {
     cluster.plane.resume().unwrap();
 }
 
-/// How many things of Pods there are on a node: links, leases, records and so on.
-fn left(node: &Node) -> String {
+/// Counts of links, leases, records, netns and neighbours on a node.
+fn remains(node: &Node) -> String {
     let count = "
         echo links $(ip -o link show type veth | wc -l)
         echo leases and records $(find /var/lib/cni/headcni -type f ! -name 'new.*' | wc -l)
@@ -122,7 +120,7 @@ fn left(node: &Node) -> String {
     node.run(["sh", "-c", count]).unwrap().stdout
 }
 
-/// How long the plugin's ADDs took, by the daemon's own histogram.
+/// ADD latency from the daemon's histogram.
 fn latency(node: &Node) -> String {
     let ask = "busybox wget -q -O - http://127.0.0.1:9844/metrics";
     let metrics = node.run(["sh", "-c", ask]).unwrap().stdout;
@@ -141,7 +139,7 @@ fn latency(node: &Node) -> String {
     )
 }
 
-/// The limit of a bucket of ADD, and how many calls took no longer.
+/// Limit and count of a bucket of ADD.
 fn bucket(line: &str) -> Option<(&str, f64)> {
     let rest = line.strip_prefix("headcni_cni_call_duration_seconds_bucket{le=\"")?;
     let (limit, rest) = rest.split_once("\",verb=\"ADD\",outcome=\"ok\"} ")?;

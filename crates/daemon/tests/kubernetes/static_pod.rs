@@ -1,4 +1,4 @@
-//! A kubelet that knows no API server, and headcni as a Pod in its directory of manifests.
+//! A standalone kubelet with headcni as a static Pod.
 
 use lab::kubernetes::{Image, MANIFESTS, Worker};
 use lab::scenario::{CLUSTER_CIDRS, DAEMON_IMAGE, JOIN_TIMEOUT, KUBE_TIMEOUT, MeshCluster, MeshNode, fetch_from, is_ready, object_name, pod_ips, pod_object, web_spec};
@@ -9,24 +9,24 @@ use serde_json::Value;
 const MANIFEST: &str = include_str!("../../../../deploy/static-pod/headcni-daemon.yaml");
 
 #[test]
-fn a_node_without_an_api_is_a_member_by_a_file() {
+fn a_standalone_kubelet_joins_the_mesh_with_a_static_pod() {
     let mut cluster = MeshCluster::prepare(2);
     let url = cluster.headscale.url();
     cluster.nodes[1].start_daemon().unwrap();
-    let alone = &cluster.nodes[0];
-    furnish(alone, &url);
-    let worker = Worker::start_alone(alone.node).unwrap();
+    let standalone = &cluster.nodes[0];
+    configure(standalone, &url);
+    let worker = Worker::start_standalone(&standalone.node).unwrap();
     worker.import(&Image::headcni(DAEMON_IMAGE).unwrap()).unwrap();
 
-    put(alone, "headcni-daemon.yaml", &trusting(MANIFEST));
-    let ready = alone.await_ready(KUBE_TIMEOUT);
+    write_manifest(standalone, "headcni-daemon.yaml", &with_ca(MANIFEST));
+    let ready = standalone.await_ready(KUBE_TIMEOUT);
     ready.unwrap_or_else(|error| panic!("{error:#}\n{}", worker.logs()));
-    let conf = alone.cni_conf().unwrap();
+    let conf = standalone.cni_conf().unwrap();
     assert_eq!(conf["type"], "headcni", "{conf}");
     let daemon = await_pod(&worker, "headcni-daemon-node-1");
     assert_eq!(daemon["spec"]["hostNetwork"], true);
 
-    put(alone, "web.yaml", &pod_object("web", "web", &web_spec()).to_string());
+    write_manifest(standalone, "web.yaml", &pod_object("web", "web", &web_spec()).to_string());
     let web = await_pod(&worker, "web-node-1");
     let addresses = pod_ips(&web);
     assert_eq!(addresses.len(), 2, "{addresses:?}");
@@ -39,15 +39,15 @@ fn a_node_without_an_api_is_a_member_by_a_file() {
     let far = cluster.nodes[1].pod("far").unwrap();
     for ip in &addresses {
         let what = format!("a pod of another node reaches {ip}");
-        let answer = eventually(JOIN_TIMEOUT, &what, || fetch_from(&far.pod, ip, 8080).ok());
-        let answer = answer.unwrap_or_else(|error| panic!("{error:#}\n{}", worker.logs()));
-        assert!(far.ips.contains(&reply.source), "{answer:?}");
+        let reply = eventually(JOIN_TIMEOUT, &what, || fetch_from(&far.pod, ip, 8080).ok());
+        let reply = reply.unwrap_or_else(|error| panic!("{error:#}\n{}", worker.logs()));
+        assert!(far.ips.contains(&reply.source), "{reply:?}");
         assert_eq!(reply.pod, "web-node-1");
     }
 }
 
-/// What docs/install.md says to put there, and what every container runtime brings along.
-fn furnish(node: &MeshNode, url: &str) {
+/// The configuration of docs/install.md, and the loopback plugin that every container runtime ships.
+fn configure(node: &MeshNode, url: &str) {
     let networks = node.pod_cidrs();
     let config = format!(
         "network: {{podCIDR: {{nodeLocal: {networks:?}, base: {CLUSTER_CIDRS:?}}}}}\n\
@@ -63,14 +63,14 @@ fn furnish(node: &MeshNode, url: &str) {
         .unwrap();
 }
 
-/// The manifest for a server whose authority is our own: a line of it counts.
-fn trusting(manifest: &str) -> String {
-    let trusting = manifest.replace("# - {name: SSL_CERT_FILE", "- {name: SSL_CERT_FILE");
-    assert_ne!(trusting, manifest);
-    trusting
+/// Uncomments the line for a private CA.
+fn with_ca(manifest: &str) -> String {
+    let with_ca = manifest.replace("# - {name: SSL_CERT_FILE", "- {name: SSL_CERT_FILE");
+    assert_ne!(with_ca, manifest);
+    with_ca
 }
 
-fn put(node: &MeshNode, file: &str, text: &str) {
+fn write_manifest(node: &MeshNode, file: &str, text: &str) {
     let path = format!("{MANIFESTS}/{file}");
     node.node.write(&path, text).unwrap();
 }

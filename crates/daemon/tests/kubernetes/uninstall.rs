@@ -1,110 +1,114 @@
-//! Whoever uninstalls takes back what was said on the Node, if the API is there.
+//! `uninstall` removes annotations and conditions from the Node.
 
 use std::time::{Duration, Instant};
 
 use lab::kubernetes::{ControlPlane, Helm, User};
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, Topology};
-use lab::eventually;
+use lab::scenario::{JOIN_TIMEOUT, KubeApi, MeshCluster, MeshNode};
+use lab::{Node, eventually};
 use serde_json::{Value, json};
 
 use crate::chart::rendered;
+use crate::documented_rules;
 
-/// Of all that `uninstall` does, what it may take: the mesh and the API have their limits.
-const NOT_LONG: Duration = Duration::from_secs(40);
+/// The timeouts of the mesh and the API together.
+const UNINSTALL_TIMEOUT: Duration = Duration::from_secs(40);
 
 #[test]
-fn uninstall_takes_its_words_back_and_does_not_wait_for_an_api_that_is_away() {
+fn uninstall_cleans_the_node_object_and_does_not_wait_for_an_unreachable_api() {
     let mut cluster = MeshCluster::prepare(2);
-    let mut plane = ControlPlane::start(&grounds.server).unwrap();
-    let user = account(&plane);
+    let mut api = KubeApi::start(&cluster, &documented_rules());
     let url = cluster.headscale.url();
     for name in ["node-1", "node-2"] {
-        post_node(&plane, name);
-        say_something_else(&plane, name);
+        api.create_node(name);
+        add_foreign_metadata(&api, name);
     }
     for node in &mut cluster.nodes {
-        configure(node, &url, &user);
+        api.configure(node, &url);
         node.start_daemon().unwrap();
         node.await_ready(JOIN_TIMEOUT).unwrap();
-        await_words(&plane, node);
+        await_metadata(&api, node);
         node.stop_daemon().unwrap();
     }
 
-    // The daemon's own account is deleted first, so from here on the hook's has to do.
-    let last = hooks_account(&grounds, &plane);
+    // Helm deletes the daemon's account before the hook runs.
+    let hook_account = hook_account(&cluster.topology.server, &api.plane);
     for node in &cluster.nodes {
-        configure(node, &url, &last);
+        api.configure_as(node, &url, &hook_account);
     }
-    let said = uninstall(&cluster.nodes[0]);
+    let output = uninstall(&cluster.nodes[0]);
     assert!(
-        said.contains("took our words off the Node node-1"),
-        "{said}"
+        output.contains("took our words off the Node node-1"),
+        "{output}"
     );
-    let [annotations, conditions] = words(&plane, "node-1");
+    let [annotations, conditions] = metadata(&api, "node-1");
     assert_eq!(annotations, json!(["example.org/ours"]));
     assert_eq!(conditions, json!(["Other", "Ready"]));
 
-    plane.freeze();
+    api.plane.freeze();
     let start = Instant::now();
-    let said = uninstall(&cluster.nodes[1]);
+    let output = uninstall(&cluster.nodes[1]);
     assert!(
-        said.contains("left at the Kubernetes API: the Node node-2"),
-        "{said}"
+        output.contains("left at the Kubernetes API: the Node node-2"),
+        "{output}"
     );
-    assert!(said.contains("no answer within 10s"), "{said}");
-    assert!(start.elapsed() < NOT_LONG, "{:?}", start.elapsed());
-    plane.thaw();
+    assert!(output.contains("no answer within 10s"), "{output}");
+    assert!(
+        start.elapsed() < UNINSTALL_TIMEOUT,
+        "{:?}",
+        start.elapsed()
+    );
+    api.plane.thaw();
 
-    // Nothing is there to be done any more, but for what is left at the API.
-    plane.stop().unwrap();
-    let said = uninstall(&cluster.nodes[1]);
+    // Only the Node object is left to do.
+    api.plane.stop().unwrap();
+    let output = uninstall(&cluster.nodes[1]);
     assert!(
-        said.contains("left at the Kubernetes API: the Node node-2"),
-        "{said}"
+        output.contains("left at the Kubernetes API: the Node node-2"),
+        "{output}"
     );
-    plane.resume().unwrap();
-    let said = uninstall(&cluster.nodes[1]);
+    api.plane.resume().unwrap();
+    let output = uninstall(&cluster.nodes[1]);
     assert!(
-        said.contains("took our words off the Node node-2"),
-        "{said}"
+        output.contains("took our words off the Node node-2"),
+        "{output}"
     );
-    assert_eq!(words(&plane, "node-2")[0], json!(["example.org/ours"]));
+    assert_eq!(metadata(&api, "node-2")[0], json!(["example.org/ours"]));
 
-    plane.admin().delete("/api/v1/nodes/node-2").unwrap();
-    let said = uninstall(&cluster.nodes[1]);
-    assert!(said.contains("there is no Node node-2"), "{said}");
+    api.plane.admin().delete("/api/v1/nodes/node-2").unwrap();
+    let output = uninstall(&cluster.nodes[1]);
+    assert!(output.contains("there is no Node node-2"), "{output}");
 
     cluster.nodes[1].configure("").unwrap();
-    let said = uninstall(&cluster.nodes[1]);
-    assert!(!said.contains("Node"), "nobody is asked: {said}");
+    let output = uninstall(&cluster.nodes[1]);
+    assert!(!output.contains("Node"), "the API is not used: {output}");
 }
 
-/// An annotation and conditions of others, which have to stay.
-fn say_something_else(plane: &ControlPlane, name: &str) {
+/// An annotation and conditions of others, which must stay.
+fn add_foreign_metadata(api: &KubeApi, name: &str) {
     let path = format!("/api/v1/nodes/{name}");
     let annotation = json!({ "metadata": { "annotations": { "example.org/ours": "1" } } });
-    plane.admin().patch(&path, &annotation).unwrap();
+    api.plane.admin().patch(&path, &annotation).unwrap();
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "Said" });
     let conditions =
         json!({ "status": { "conditions": [condition("Ready"), condition("Other")] } });
     let path = format!("{path}/status");
-    plane.admin().patch(&path, &conditions).unwrap();
+    api.plane.admin().patch(&path, &conditions).unwrap();
 }
 
-fn await_words(plane: &ControlPlane, node: &MeshNode) {
+fn await_metadata(api: &KubeApi, node: &MeshNode) {
     let name = node.node.name();
-    eventually(JOIN_TIMEOUT, &format!("{name} has said all"), || {
-        let [annotations, conditions] = words(plane, name);
+    eventually(JOIN_TIMEOUT, &format!("{name} has patched its Node"), || {
+        let [annotations, conditions] = metadata(api, name);
         let ours = annotations.to_string().matches("headcni.io/").count();
-        let is_said = conditions.to_string().contains("NetworkUnavailable");
-        (ours == 3 && is_said).then_some(())
+        let has_condition = conditions.to_string().contains("NetworkUnavailable");
+        (ours == 3 && has_condition).then_some(())
     })
-    .unwrap_or_else(|error| panic!("{error:#}: {:#}", node(plane, name)));
+    .unwrap_or_else(|error| panic!("{error:#}: {:#}", api.node(name)));
 }
 
-/// The names of a Node's annotations and conditions, but for those that controllers make.
-fn words(plane: &ControlPlane, name: &str) -> [Value; 2] {
-    let node = node(plane, name);
+/// The names of a Node's annotations and conditions, without those of controllers.
+fn metadata(api: &KubeApi, name: &str) -> [Value; 2] {
+    let node = api.node(name);
     let annotations = node["metadata"]["annotations"].as_object().unwrap();
     let annotations = annotations
         .keys()
@@ -116,9 +120,9 @@ fn words(plane: &ControlPlane, name: &str) -> [Value; 2] {
     [json!(annotations.collect::<Vec<_>>()), json!(conditions)]
 }
 
-/// Who uninstalls on nodes has this account, with the rights that the chart gives it.
-fn hooks_account<'a>(grounds: &Topology, plane: &ControlPlane) -> User {
-    let helm = Helm::new(&grounds.server, plane).unwrap();
+/// The account of the uninstall hook, with the rights in the chart.
+fn hook_account(server: &Node, plane: &ControlPlane) -> User {
+    let helm = Helm::new(server, plane).unwrap();
     let is_right = |kind: &Value| {
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"].contains(&kind.as_str().unwrap())
     };
@@ -135,7 +139,7 @@ fn hooks_account<'a>(grounds: &Topology, plane: &ControlPlane) -> User {
         .unwrap()
 }
 
-/// What it says. It succeeds, and nothing is left on the node.
+/// Returns the output. Nothing must be left on the node.
 fn uninstall(node: &MeshNode) -> String {
     let output = node.command(&["uninstall"]).unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -20,7 +20,7 @@ fn a_pod_outside_the_pod_cidr_has_a_host_route_until_it_is_deleted() {
     cluster.headscale.set_policy(&policy).unwrap();
     // The first node's tailscaled runs in its own netns, the second's in the host's.
     let config = cluster.nodes[0].config(&cluster.headscale.url());
-    let own_netns = format!("{config}  namespace: own\n");
+    let own_netns = format!("{config}  netns: own\n");
     cluster.nodes[0].configure(&own_netns).unwrap();
     cluster.start_daemons().unwrap();
 

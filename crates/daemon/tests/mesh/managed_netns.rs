@@ -132,7 +132,7 @@ fn tailscaled_moves_between_host_and_own_netns_by_config_and_for_a_host_tailscal
     let mut cluster = MeshCluster::prepare(2);
     cluster.headscale.set_policy(&policy()).unwrap();
     let config = cluster.nodes[0].config(&cluster.headscale.url());
-    let with_netns = |how: &str| format!("{config}  namespace: {how}\n");
+    let with_netns = |how: &str| format!("{config}  netns: {how}\n");
     let node = &cluster.nodes[0];
     node.configure(&with_netns("own")).unwrap();
     // Remains of a daemon that was killed half-way.

@@ -162,7 +162,7 @@ fn configure(cluster: &MeshCluster, mode: Mode, source: KeySource, keys: &Keys) 
     };
     let tailscaled = match mode {
         Mode::Managed => String::new(),
-        Mode::ManagedNetns => "  namespace: own\n".to_owned(),
+        Mode::ManagedNetns => "  netns: own\n".to_owned(),
         Mode::Host => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
     };
     let logs = format!("cni: {{logFile: {PLUGIN_LOG}}}\nlogging: {{level: debug}}\n");

@@ -27,7 +27,7 @@ fn bridged_pods_that_live_are_left_alone_and_known() {
     let (container, state, ips, link, mac) = &reports[1].known[0];
     assert_eq!(
         (container.as_str(), state.as_str(), ips.as_str()),
-        ("p", "AttachedPod", address.as_str())
+        ("p", "Attached", address.as_str())
     );
     assert!(link.starts_with("veth"), "{link}");
     assert!(!mac.is_empty());

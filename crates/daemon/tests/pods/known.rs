@@ -41,7 +41,7 @@ fn events_make_pods_known_and_gone() {
     };
     assert_eq!(names(5), ["a", "b"]);
     assert_eq!(reports[5].differences, [""; 0]);
-    assert!(reports[5].known.iter().all(|one| one.1 == "AttachedPod"));
+    assert!(reports[5].known.iter().all(|one| one.1 == "Attached"));
     assert_eq!(reports[7].differences.len(), 1, "nobody has told yet");
     assert_eq!(names(9), ["b"]);
     assert_eq!(reports[9].differences, [""; 0]);
@@ -101,7 +101,7 @@ fn a_restart_forgets_nothing() {
     let found = &reports[1];
     assert_eq!(found.known[0], told.known[0]);
     assert!(found.known[0].2.starts_with(&address));
-    assert_eq!(told.known[1].1, "AttachedPod");
+    assert_eq!(told.known[1].1, "Attached");
     assert_eq!(found.known[1].1, "Gone");
     assert_eq!(found.links.len(), 1, "those of the living alone");
     assert_eq!(found.links[0].0, found.known[0].3);

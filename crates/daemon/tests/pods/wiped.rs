@@ -38,7 +38,7 @@ fn a_link_without_a_record_is_counted_and_stays() {
     let reports = scene.agent(vec![Step::pass(0), Step::Resync, Step::Tell]);
     assert_eq!(reports[0].left, [0, 1, 0, 0]);
     let (container, state, ips, _, mac) = &reports[2].known[0];
-    assert_eq!((container.as_str(), state.as_str()), ("a", "AttachedPod"));
+    assert_eq!((container.as_str(), state.as_str()), ("a", "Attached"));
     assert!(ips.contains(&address), "{ips}");
     assert!(!mac.is_empty());
     assert_eq!(reports[2].differences, [""; 0]);

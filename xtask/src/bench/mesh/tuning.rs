@@ -31,7 +31,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
     let mut cluster = MeshCluster::new(&grounds)?;
     for member in &cluster.nodes {
         let config = member.config(&cluster.headscale.url());
-        member.configure(&format!("{config}  namespace: own\n"))?;
+        member.configure(&format!("{config}  netns: own\n"))?;
     }
     cluster.start_daemons()?;
     let stage = Stage::new(&cluster)?;

@@ -1,4 +1,4 @@
-//! The daemon is killed at random while pods come and go.
+//! The daemon is killed at random times during CNI calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,26 +6,28 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::messages::PodState;
+use lab::scenario::DaemonNode;
 use lab::tools;
 
-use crate::scene::Scene;
+use crate::client;
+
 
 const CALLS: usize = 500;
 const PODS: usize = 25;
 
-/// Numbers that differ from run to run, and are told when a test fails.
-struct Dice(u64);
+/// A random generator whose seed is printed.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let seed = u64::from(now.subsec_nanos()) << 20 | u64::from(std::process::id());
-        eprintln!("the dice began with {seed}");
+        eprintln!("seed: {seed}");
         Self(seed)
     }
 
     /// A number below `limit`: xorshift, <https://www.jstatsoft.org/article/view/v008i14>.
-    fn roll(&mut self, limit: u64) -> u64 {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -34,39 +36,39 @@ impl Dice {
 }
 
 #[test]
-fn kill_9_at_random_during_500_calls_harms_nothing() {
-    let scene = &Scene::with("network: {podCIDR: {nodeLocal: 10.244.4.0/22, base: 10.244.0.0/16}}");
-    scene.start().stop();
+fn random_sigkills_of_the_daemon_during_500_cni_calls_leak_nothing() {
+    let node = &DaemonNode::with_config("network: {podCIDR: {nodeLocal: 10.244.4.0/22, base: 10.244.0.0/16}}");
+    node.start_daemon().stop();
     let pods: Vec<_> = (0..PODS)
-        .map(|nth| scene.node.pod(&format!("p{nth}")).unwrap())
+        .map(|nth| node.pod(&format!("p{nth}")))
         .collect();
-    let conf = scene.conf();
+    let conf = node.cni_conf();
     let is_over = AtomicBool::new(false);
-    let mut dice = Dice::new();
+    let mut random = Random::new();
     let mut attached: BTreeMap<usize, (String, String)> = BTreeMap::new();
     thread::scope(|scope| {
-        let mut of_killer = Dice(dice.roll(u64::MAX) | 1);
+        let mut killer_random = Random(random.below(u64::MAX) | 1);
         let is_over = &is_over;
         let killer = scope.spawn(move || {
             let mut kills = 0;
             while !is_over.load(Ordering::Relaxed) {
-                let daemon = scene.launch();
-                thread::sleep(Duration::from_millis(30 + of_killer.roll(500)));
+                let daemon = node.spawn_daemon();
+                thread::sleep(Duration::from_millis(30 + killer_random.below(500)));
                 daemon.kill();
                 kills += 1;
             }
             kills
         });
         for nth in 0..CALLS {
-            let which = usize::try_from(dice.roll(PODS as u64)).unwrap();
+            let which = usize::try_from(random.below(PODS as u64)).unwrap();
             let pod = &pods[which];
             let call = |verb: &str, container: &str| {
-                let call = scene
+                let call = node
                     .call(verb)
                     .pod(pod)
                     .container_id(container)
                     .conf(&conf);
-                call.run(&scene.node, tools::headcni()).unwrap()
+                call.run(&node.node, tools::headcni()).unwrap()
             };
             if let Some((container, _)) = attached.remove(&which) {
                 call("DEL", &container).ok().unwrap();
@@ -80,38 +82,38 @@ fn kill_9_at_random_during_500_calls_harms_nothing() {
         }
         is_over.store(true, Ordering::Relaxed);
         let kills = killer.join().unwrap();
-        assert!(kills > 5, "it was killed {kills} times only");
+        assert!(kills > 5, "only {kills} kills");
     });
 
-    let daemon = scene.start();
-    let known = daemon.client().pods().unwrap();
+    let daemon = node.start_daemon();
+    let listed = client(&node).pods().unwrap();
     assert!(
-        known.iter().all(|pod| pod.state == PodState::AttachedPod),
-        "{known:?}"
+        listed.iter().all(|pod| pod.state == PodState::Attached),
+        "{listed:?}"
     );
-    let known: BTreeSet<(String, String)> = known
+    let listed: BTreeSet<(String, String)> = listed
         .into_iter()
         .map(|pod| (pod.container, pod.ips[0].to_string()))
         .collect();
     let wanted: BTreeSet<_> = attached.values().cloned().collect();
-    assert_eq!(known, wanted);
+    assert_eq!(listed, wanted);
     let addresses: BTreeSet<String> = wanted.iter().map(|(_, address)| address.clone()).collect();
-    assert_eq!(BTreeSet::from_iter(scene.leases()), addresses);
-    assert_eq!(scene.links().len(), wanted.len());
-    assert_eq!(scene.records().len(), wanted.len());
+    assert_eq!(BTreeSet::from_iter(node.leases()), addresses);
+    assert_eq!(node.pod_links().len(), wanted.len());
+    assert_eq!(node.records().len(), wanted.len());
     for (which, (container, _)) in attached {
-        let call = scene
+        let call = node
             .call("DEL")
             .pod(&pods[which])
             .container_id(&container)
             .conf(&conf);
-        call.run(&scene.node, tools::headcni())
+        call.run(&node.node, tools::headcni())
             .unwrap()
             .ok()
             .unwrap();
     }
-    scene.eventually("nobody is known any more", || {
-        daemon.client().pods().unwrap().is_empty().then_some(())
+    node.eventually("no pod is listed any more", || {
+        client(&node).pods().unwrap().is_empty().then_some(())
     });
-    assert!(scene.leases().is_empty() && scene.links().is_empty() && scene.records().is_empty());
+    assert!(node.leases().is_empty() && node.pod_links().is_empty() && node.records().is_empty());
 }

@@ -1,82 +1,83 @@
-//! A pass that hangs holds up neither the end nor a reload nor a question, and the program that it
-//! waits for does not outlive the daemon.
+//! nft or iptables hangs: the daemon still stops, reloads and answers, and kills the program.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
+use lab::scenario::{CONFLIST, Daemon, DaemonNode};
 use lab::{Netns, eventually};
 
-use crate::scene::{CONFLIST, Daemon, Scene};
+use crate::client;
 
-/// Programs that never end, first in the daemon's path.
+
+/// With programs that never exit, first in PATH.
 const PATH: &str = "/opt/hanging:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-fn hanging() -> Scene {
-    let scene = Scene::new();
-    scene.sh("mkdir /opt/hanging; cd /opt/hanging; \
+fn hanging() -> DaemonNode {
+    let node = DaemonNode::new();
+    node.sh("mkdir /opt/hanging; cd /opt/hanging; \
               printf '#!/bin/sh\\nsleep 1000 &\\necho $$ $! >> /run/hangs\\nwait\\n' > nft; chmod 755 nft; \
               cp nft iptables; cp nft ip6tables; cp nft firewall-cmd");
-    scene
+    node
 }
 
-fn launch(scene: &Scene) -> Daemon<'_> {
-    let daemon = scene.launch_with(&[("PATH", PATH)]);
-    scene.eventually("a pass hangs", || scene.read("/run/hangs"));
+fn launch(node: &DaemonNode) -> Daemon<'_> {
+    let daemon = node.spawn_daemon_with_env(&[("PATH", PATH)]);
+    node.eventually("nft hangs", || node.read("/run/hangs"));
     daemon
 }
 
-/// Waits until none of the programs runs, nor what they have started.
+/// Waits until the programs and their children have ended.
 #[track_caller]
-fn await_none(scene: &Scene) {
-    let hung = scene.read("/run/hangs").unwrap();
+fn await_none(node: &DaemonNode) {
+    let hung = node.read("/run/hangs").unwrap();
     let runs = |pid: &str| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     };
-    scene.eventually("they are all gone", || {
+    node.eventually("they are all gone", || {
         (!hung.split_whitespace().any(runs)).then_some(())
     });
 }
 
 #[test]
-fn it_ends_in_time_though_a_pass_hangs() {
-    let scene = hanging();
-    let daemon = launch(&scene);
+fn the_daemon_stops_in_time_while_nft_hangs() {
+    let node = hanging();
+    let daemon = launch(&node);
     let start = Instant::now();
     let output = daemon.stop();
     assert!(output.status.success(), "{output:?}");
     let took = start.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
-    await_none(&scene);
+    await_none(&node);
 }
 
 #[test]
-fn what_hangs_ends_with_a_daemon_that_is_killed() {
-    let scene = hanging();
-    let daemon = launch(&scene);
-    // What the script itself has started holds the output open, so it isn't waited for here.
+fn a_hanging_program_is_killed_with_the_daemon() {
+    let node = hanging();
+    let daemon = launch(&node);
+    // The script's child holds the output open, so the daemon is not waited for.
     daemon.running.kill();
-    let scripts: Vec<String> = scene
+    let scripts: Vec<String> = node
         .read("/run/hangs")
         .unwrap()
         .lines()
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
         .collect();
-    scene.eventually("they are gone", || {
+    node.eventually("they are gone", || {
         let runs = |pid: &String| fs::exists(format!("/proc/{pid}")).unwrap();
         (!scripts.iter().any(runs)).then_some(())
     });
-    for pid in scene.read("/run/hangs").unwrap().split_whitespace() {
-        // Of those that nobody else ends.
-        let _ = scene.node.attempt(["kill", "-9", pid]);
+    for pid in node.read("/run/hangs").unwrap().split_whitespace() {
+        // The script's child remains.
+        let _ = node.node.attempt(["kill", "-9", pid]);
     }
 }
 
 #[test]
-fn a_pass_gives_up_on_what_hangs() {
-    let scene = hanging();
-    let daemon = launch(&scene);
-    let what = "the pass is over";
+fn a_hanging_nft_is_killed_after_its_timeout() {
+    let node = hanging();
+    let daemon = launch(&node);
+    let what = "nft was killed";
     let message = eventually(Duration::from_mins(1), what, || {
         let condition = daemon.condition("NetworkReady")?;
         let message = condition["message"].as_str()?.to_owned();
@@ -85,23 +86,23 @@ fn a_pass_gives_up_on_what_hangs() {
     let message = message.unwrap();
     assert!(message.contains("nft did not end within 10 s"), "{message}");
     drop(daemon.stop());
-    await_none(&scene);
+    await_none(&node);
 }
 
 #[test]
-fn others_go_on_while_a_pass_hangs() {
-    let scene = hanging();
-    let daemon = launch(&scene);
-    scene.eventually("the files are written", || scene.read(CONFLIST));
+fn other_controllers_and_the_servers_work_while_nft_hangs() {
+    let node = hanging();
+    let daemon = launch(&node);
+    node.eventually("the files are written", || node.read(CONFLIST));
     assert_eq!(daemon.get("/healthz").unwrap().status, 200);
     assert_eq!(daemon.get("/ready").unwrap().status, 503);
-    assert!(!daemon.client().status().unwrap().ready);
-    scene.configure(
+    assert!(!client(&node).status().unwrap().ready);
+    node.configure(
         "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}, mtu: 1400}",
     );
     daemon.reload();
-    scene.eventually("the new MTU is written", || {
-        scene.read(CONFLIST)?.contains("1400").then_some(())
+    node.eventually("the new MTU is written", || {
+        node.read(CONFLIST)?.contains("1400").then_some(())
     });
     let start = Instant::now();
     let output = daemon.stop();
@@ -111,8 +112,8 @@ fn others_go_on_while_a_pass_hangs() {
         "{:?}",
         start.elapsed()
     );
-    // The real nft is still there, for the next daemon.
-    let daemon = scene.start();
-    assert!(scene.sh("nft list tables").contains("headcni"));
+    // The next daemon finds the real nft.
+    let daemon = node.start_daemon();
+    assert!(node.sh("nft list tables").contains("headcni"));
     daemon.stop();
 }

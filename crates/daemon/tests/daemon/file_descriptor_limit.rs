@@ -1,35 +1,37 @@
-//! Too many open files: told once, and over when it is over.
+//! The limit of open files is reached: reported once, and recovered from.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::scene::{Daemon, SOON, Scene};
+use lab::scenario::{Daemon, DaemonNode};
 
-/// Lets the daemon open no more files, or as many as it likes.
-fn limit(scene: &Scene, daemon: &Daemon<'_>, count: usize) {
+use crate::TIMEOUT;
+
+
+fn limit(node: &DaemonNode, daemon: &Daemon<'_>, count: usize) {
     let pid = daemon.running.pid();
-    scene.sh(&format!("prlimit --pid {pid} --nofile={count}:"));
+    node.sh(&format!("prlimit --pid {pid} --nofile={count}:"));
 }
 
 #[test]
-fn too_many_open_files_are_told_once_and_nobody_is_forgotten() {
-    let scene = Scene::new();
-    let daemon = scene.start();
-    // So that what is open is not about to be closed.
+fn the_open_file_limit_is_logged_once_and_waiting_clients_are_served_later() {
+    let node = DaemonNode::new();
+    let daemon = node.start_daemon();
+    // No file is about to be closed.
     daemon.await_condition("OrphansCollected", "True");
-    let path = scene.file("/run/headcni/daemon.sock");
-    limit(&scene, &daemon, 3);
-    // The kernel takes it, and the daemon does not get it.
+    let path = node.file("/run/headcni/daemon.sock");
+    limit(&node, &daemon, 3);
+    // The kernel accepts the connection, the daemon cannot.
     let mut client = UnixStream::connect(path).unwrap();
     client
         .write_all(b"{\"version\":1,\"ask\":\"status\"}\n")
         .unwrap();
-    client.set_read_timeout(Some(SOON)).unwrap();
-    // Ten times as long as it waits between two tries.
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // Ten times the interval between two attempts.
     sleep(Duration::from_secs(1));
-    limit(&scene, &daemon, 1024);
+    limit(&node, &daemon, 1024);
     let mut answer = String::new();
     BufReader::new(client).read_line(&mut answer).unwrap();
     assert!(answer.contains("\"answer\""), "{answer}");
@@ -38,13 +40,13 @@ fn too_many_open_files_are_told_once_and_nobody_is_forgotten() {
     let errors = daemon.metric("headcni_socket_accept_errors_total").unwrap();
     assert!(errors >= 5.0, "{errors}");
     let output = daemon.stop();
-    let told = output
+    let logged = output
         .stderr
         .lines()
         .filter(|line| line.contains("let a client of the socket in"));
-    let told: Vec<&str> = told.collect();
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert!(told[0].contains("LimitNOFILE"), "{told:?}");
+    let logged: Vec<&str> = logged.collect();
+    assert_eq!(logged.len(), 1, "{logged:#?}");
+    assert!(logged[0].contains("LimitNOFILE"), "{logged:?}");
     let again = output
         .stderr
         .matches("condition holds condition=SocketOpen")
