@@ -85,7 +85,7 @@ fn show(is_kept: bool) -> Result<()> {
         start,
         "Headscale, with a relay within and an authority of its own",
     );
-    let mut cluster = MeshCluster::new(&grounds)?;
+    let mut cluster = MeshCluster::on(grounds.clone())?;
     say(start, "headcni-daemon on every node");
     for member in &mut cluster.nodes {
         member.start_daemon()?;

@@ -100,7 +100,7 @@ struct Compared {
 
 fn compare(rounds: usize) -> Result<Compared> {
     let grounds = Topology::new(&[Site::Open, Site::Open])?;
-    let mut cluster = MeshCluster::new(&grounds)?;
+    let mut cluster = MeshCluster::on(grounds)?;
     cluster.start_daemons()?;
     let stage = Stage::new(&cluster)?;
     stage.await_direct(&cluster)?;

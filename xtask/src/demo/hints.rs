@@ -8,14 +8,14 @@ use super::reach::Inhabitant;
 const READY: &str = "busybox wget -qO- http://127.0.0.1:9844/ready";
 
 /// Lines to be pasted into another terminal of root.
-pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> String {
+pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant]) -> String {
     let mut lines = vec!["It stays up. In another terminal, as root:\n".to_owned()];
     let mut hint = |what: String, line: String| lines.push(format!("# {what}\n{line}\n"));
     for member in &cluster.nodes {
         let name = member.node.name();
         hint(
             format!("a shell on {name}"),
-            format!("{} sh", node(member.node)),
+            format!("{} sh", node(&member.node)),
         );
     }
     for pod in pods.iter().filter(|pod| pod.pod.pod.name() == "a") {
@@ -36,11 +36,11 @@ pub(super) fn text(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> String {
     if let Some(member) = cluster.nodes.first() {
         hint(
             "whom node-1 knows, and by which path".to_owned(),
-            format!("{} {} status", node(member.node), member.tailscale_cli()),
+            format!("{} {} status", node(&member.node), member.tailscale_cli()),
         );
         hint(
             "what its daemon says of itself; it logs to /run/headcni-daemon.log there".to_owned(),
-            format!("{} {READY}", node(member.node)),
+            format!("{} {READY}", node(&member.node)),
         );
     }
     hint(

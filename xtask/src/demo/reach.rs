@@ -13,13 +13,13 @@ const PINGS: u32 = 10;
 const SEARCH: Duration = Duration::from_secs(15);
 
 /// A pod, and where it lives.
-pub(super) struct Inhabitant<'a> {
+pub(super) struct Inhabitant {
     /// Of the node among the cluster's.
     pub(super) index: usize,
     pub(super) pod: AttachedPod,
 }
 
-impl<'a> Inhabitant<'a> {
+impl Inhabitant {
     /// Has the plugin attach two pods on every node.
     pub(super) fn two_each(cluster: &MeshCluster) -> Result<Vec<Self>> {
         let mut all = Vec::new();
@@ -65,7 +65,7 @@ pub(super) enum Outcome {
 }
 
 /// Gives nodes a while to find direct paths. That some have none is no failure.
-pub(super) fn await_direct(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) {
+pub(super) fn await_direct(cluster: &MeshCluster, pods: &[Inhabitant]) {
     let pairs = pods
         .iter()
         .flat_map(|from| pods.iter().map(move |to| (from, to)));
@@ -86,7 +86,7 @@ pub(super) fn await_direct(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) {
 }
 
 /// From every pod to every other.
-pub(super) fn all(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> Result<Vec<Way>> {
+pub(super) fn all(cluster: &MeshCluster, pods: &[Inhabitant]) -> Result<Vec<Way>> {
     let mut ways = Vec::new();
     for from in pods {
         for to in pods.iter().filter(|to| to.name() != from.name()) {
@@ -104,7 +104,7 @@ pub(super) fn all(cluster: &MeshCluster, pods: &[Inhabitant<'_>]) -> Result<Vec<
     Ok(ways)
 }
 
-fn outcome(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Outcome {
+fn outcome(from: &Inhabitant, to: &Inhabitant, family: Family) -> Outcome {
     // Packets are lost when a path changes, as it does soon after nodes have met. That is no failure
     // unless it lasts.
     let outcome = try_way(from, to, family).or_else(|_| try_way(from, to, family));
@@ -117,7 +117,7 @@ fn outcome(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Outcom
     }
 }
 
-fn try_way(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Result<(Duration, bool)> {
+fn try_way(from: &Inhabitant, to: &Inhabitant, family: Family) -> Result<(Duration, bool)> {
     let (own, address) = (from.ip(family)?, to.ip(family)?);
     let times = latency(&from.pod.pod, address, PINGS)?;
     let server = EchoServer::start(&to.pod.pod, family, 0)?;
@@ -126,7 +126,7 @@ fn try_way(from: &Inhabitant<'_>, to: &Inhabitant<'_>, family: Family) -> Result
     Ok((times.p50, seen == own))
 }
 
-impl Inhabitant<'_> {
+impl Inhabitant {
     /// Its address of a family.
     pub(super) fn ip(&self, family: Family) -> Result<IpAddr> {
         let is_wanted = |ip: &&IpAddr| ip.is_ipv4() == (family == Family::V4);

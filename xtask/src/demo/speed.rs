@@ -22,7 +22,7 @@ pub(super) struct Speed {
 /// From pod to pod, and between their nodes by the same tailscaled.
 pub(super) fn over_mesh(
     cluster: &MeshCluster,
-    pods: &[Inhabitant<'_>],
+    pods: &[Inhabitant],
     time: Duration,
 ) -> Result<Vec<Speed>> {
     let pod_on = |index: usize| {
@@ -40,7 +40,7 @@ pub(super) fn over_mesh(
     ensure!(addresses.len() == 2, "node-2 has {addresses:?} on the mesh");
     let between_nodes = Speed {
         way: "node to node, over the same mesh",
-        by: measure(first.node, second.node, [addresses[0], addresses[1]], time)?,
+        by: measure(&first.node, &second.node, [addresses[0], addresses[1]], time)?,
     };
     Ok(vec![between_pods, between_nodes])
 }
@@ -52,7 +52,7 @@ pub(super) fn over_underlay(cluster: &MeshCluster, time: Duration) -> Result<Spe
     let v6 = port.v6.context("node-2 has no IPv6 on the underlay")?;
     Ok(Speed {
         way: "node to node, without the mesh (in clear)",
-        by: measure(first.node, second.node, [port.v4.into(), v6.into()], time)?,
+        by: measure(&first.node, &second.node, [port.v4.into(), v6.into()], time)?,
     })
 }
 

@@ -138,7 +138,7 @@ fn a_rollback_that_fails_is_told_and_finished_by_del() {
 
     scene.refused("DEL", &conf, &pod, 42);
     assert!(scene.record("p").is_some(), "still not undone");
-    third.behave().unwrap();
+    third.reset().unwrap();
     scene.done("DEL", &conf, &pod);
     assert_eq!(third.verbs().unwrap(), ["ADD", "DEL", "DEL", "DEL"]);
     scene.node.assert_unchanged(&before);

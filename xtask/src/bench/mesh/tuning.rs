@@ -28,7 +28,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
             node.run(["ethtool", "-K", UPLINK, feature, state])?;
         }
     }
-    let mut cluster = MeshCluster::new(&grounds)?;
+    let mut cluster = MeshCluster::on(grounds)?;
     for member in &cluster.nodes {
         let config = member.config(&cluster.headscale.url());
         member.configure(&format!("{config}  netns: own\n"))?;
@@ -62,7 +62,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
     Ok(all.into())
 }
 
-fn rate(stage: &Stage<'_>, streams: u8, is_on: bool) -> Result<f64> {
+fn rate(stage: &Stage, streams: u8, is_on: bool) -> Result<f64> {
     let switch = if is_on { "on" } else { "off" };
     stage.on_nodes(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
     let load = Load::Tcp { streams };

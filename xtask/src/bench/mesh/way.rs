@@ -43,15 +43,15 @@ pub(super) struct Sent {
 }
 
 /// Two nodes and a pod on each.
-pub(super) struct Stage<'a> {
-    nodes: [&'a Node; 2],
+pub(super) struct Stage {
+    nodes: [Node; 2],
     pods: [AttachedPod; 2],
     /// The second node's on the underlay, then on the mesh.
     addresses: [[IpAddr; 2]; 2],
     tailscaleds: [u32; 2],
 }
 
-impl<'a> Stage<'a> {
+impl Stage {
     pub(super) fn new(cluster: &MeshCluster) -> Result<Self> {
         let [first, second] = &cluster.nodes[..] else {
             anyhow::bail!("a comparison takes two nodes");
@@ -61,7 +61,7 @@ impl<'a> Stage<'a> {
         let mesh = second.tailnet_ips()?;
         ensure!(mesh.len() == 2, "the second node has {mesh:?} on the mesh");
         Ok(Self {
-            nodes: [first.node, second.node],
+            nodes: [first.node.clone(), second.node.clone()],
             pods: [first.pod("p")?, second.pod("p")?],
             addresses: [[port.v4.into(), v6.into()], [mesh[0], mesh[1]]],
             tailscaleds: [first.tailscaled_pid()?, second.tailscaled_pid()?],
@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
             let [from, to] = &self.pods;
             lab::throughput(&from.pod, (&to.pod, address), load, time)
         } else {
-            let [from, to] = self.nodes;
+            let [from, to] = &self.nodes;
             lab::throughput(from, (to, address), load, time)
         };
         let bits_per_second = measured?.bits_per_second;
@@ -123,7 +123,7 @@ impl<'a> Stage<'a> {
         if way == Way::Pods {
             lab::latency(&self.pods[0].pod, address, count)
         } else {
-            lab::latency(self.nodes[0], address, count)
+            lab::latency(&self.nodes[0], address, count)
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Stage<'a> {
 
     /// Runs a program on both nodes.
     pub(super) fn on_nodes(&self, line: &[&str]) -> Result<()> {
-        for node in self.nodes {
+        for node in &self.nodes {
             node.run(line)?;
         }
         Ok(())

@@ -7,25 +7,25 @@ use lab::frames::{Ethernet, Mac};
 use lab::{Capture, Netns, Node, RawLink};
 
 pub(crate) const LINK: &str = "up0";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const VICTIM: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 pub(crate) const ATTACKER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 pub(crate) const VICTIM6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
-/// A link-layer address that nobody has.
+/// An unused MAC address.
 pub(crate) const FORGED: Mac = Mac([2, 0, 0, 0xba, 0xd0, 1]);
 
-pub(crate) struct Stage {
+pub(crate) struct Wire {
     pub(crate) attacker: Node,
     pub(crate) victim: Node,
-    /// The attacker's end of the wire.
+    /// The attacker's end.
     pub(crate) link: RawLink,
     victim_mac: Mac,
 }
 
-impl Stage {
+impl Wire {
     pub(crate) fn new() -> Self {
         let (attacker, victim) = (Node::new("attacker").unwrap(), Node::new("victim").unwrap());
         let cidr = |address| format!("{address}/24");
@@ -47,7 +47,7 @@ impl Stage {
         }
     }
 
-    /// From the attacker's link to the victim's.
+    /// From attacker to victim.
     pub(crate) fn ethernet(&self) -> Ethernet {
         Ethernet::new(self.link.mac(), self.victim_mac)
     }
@@ -60,18 +60,18 @@ impl Stage {
         self.link.send(frame).unwrap();
     }
 
-    /// What passes the attacker's end of the wire.
+    /// Captures at the attacker's end.
     pub(crate) fn capture(&self) -> Capture {
         Capture::start(&self.attacker, LINK).unwrap()
     }
 
-    /// Where the victim believes an address to be.
+    /// The victim's neighbour entry of an address.
     pub(crate) fn neighbour(&self, address: &str) -> String {
         let line = ["ip", "neighbour", "show", address, "dev", LINK];
         self.victim.run(line).unwrap().stdout
     }
 
-    /// Which way the victim would send a packet.
+    /// The victim's route to an address.
     pub(crate) fn route(&self, address: &str) -> String {
         self.victim
             .attempt(["ip", "route", "get", address])

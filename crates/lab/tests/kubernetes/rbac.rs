@@ -1,4 +1,4 @@
-//! Who may do what: the API server has the rules of a real cluster.
+//! The API server authorizes as a real cluster.
 
 use lab::Node;
 use lab::kubernetes::{ControlPlane, User};
@@ -9,7 +9,7 @@ fn status(user: &User, path: &str) -> u16 {
 }
 
 #[test]
-fn a_user_may_do_what_his_role_says_and_no_more() {
+fn a_user_has_the_rights_of_its_role_only() {
     let node = Node::new("control-plane").unwrap();
     let plane = ControlPlane::start(&node).unwrap();
     let admin = plane.admin();
@@ -20,12 +20,12 @@ fn a_user_may_do_what_his_role_says_and_no_more() {
     });
     admin.apply(&account).unwrap();
     let daemon = plane.service_account("kube-system", "daemon").unwrap();
-    let stranger = plane.user("stranger", None).unwrap();
+    let unknown = plane.user("unknown", None).unwrap();
     let kubelet = plane
         .user("system:node:node-1", Some("system:nodes"))
         .unwrap();
 
-    for user in [&daemon, &stranger] {
+    for user in [&daemon, &unknown] {
         assert_eq!(status(user, "/api/v1/nodes"), 403, "{user:?}");
     }
     let node_1 = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node-1" } });
@@ -60,5 +60,5 @@ fn a_user_may_do_what_his_role_says_and_no_more() {
     })
     .unwrap();
     assert_eq!(status(&daemon, "/api/v1/pods"), 403);
-    assert_eq!(status(&stranger, "/api/v1/nodes"), 403);
+    assert_eq!(status(&unknown, "/api/v1/nodes"), 403);
 }

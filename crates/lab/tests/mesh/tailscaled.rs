@@ -1,4 +1,4 @@
-//! Real members of a real mesh.
+//! Real tailscaleds on a real Headscale.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lab::{Headscale, Join, NatKind, Netns, Node, Tailscaled, Underlay, eventuall
 const TAG: &str = "tag:k8s-node";
 
 #[test]
-fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
+fn two_tailscaleds_join_and_reach_each_other_with_one_behind_a_nat() {
     let pods: [IpNet; 2] = ["10.244.0.0/16", "fd00:10:244::/48"].map(|cidr| cidr.parse().unwrap());
     let underlay = Underlay::new().unwrap();
     let nat = underlay.nat(NatKind::Easy).unwrap();
@@ -20,12 +20,12 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
 
     let headscale = Headscale::start(&server, &tools::HEADSCALE, at.v4.into()).unwrap();
     headscale.set_policy(&open_policy(TAG, &pods)).unwrap();
-    let members = [(&cloud, "10.244.1.0/24"), (&home, "10.244.2.0/24")];
-    let mut members = members.map(|(node, prefix)| {
-        let member = Tailscaled::start(node, headscale.ca_file()).unwrap();
+    let peers = [(&cloud, "10.244.1.0/24"), (&home, "10.244.2.0/24")];
+    let mut peers = peers.map(|(node, prefix)| {
+        let tailscaled = Tailscaled::start(node, headscale.ca_file()).unwrap();
         let (url, key) = (&headscale.url(), &headscale.preauth_key(TAG).unwrap());
         let advertise = &[prefix];
-        member
+        tailscaled
             .join(&Join {
                 url,
                 key,
@@ -33,10 +33,10 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
             })
             .unwrap();
         assert!(!node.has("/run/tailscale/lab-auth-key"));
-        member
+        tailscaled
     });
 
-    let addresses = members.each_ref().map(|member| member.address().unwrap());
+    let addresses = peers.each_ref().map(|peer| peer.tailnet_ip().unwrap());
     let reach = |node: &Node, address: &str| {
         let ping = ["ping", "-n", "-c", "1", "-W", "1", address];
         eventually(Duration::from_secs(30), "the peer answers", || {
@@ -53,21 +53,21 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
     headscale.approve_routes("home", &[]).unwrap();
     assert_eq!(approved("home"), serde_json::Value::Null);
 
-    // It comes back as whom it was.
-    members[1].kill().unwrap();
+    // It keeps its identity over a restart.
+    peers[1].kill().unwrap();
     assert!(!home.links().unwrap().contains(&"tailscale0".to_owned()));
-    members[1].restart().unwrap();
-    // Before that, a ping would go to strangers.
-    eventually(Duration::from_secs(30), "the way is back", || {
-        let way = home.run(["ip", "route", "get", &addresses[0]]).unwrap();
-        way.stdout.contains("tailscale0").then_some(())
+    peers[1].restart().unwrap();
+    // Before that, a ping would leave by the default route.
+    eventually(Duration::from_secs(30), "the route is back", || {
+        let route = home.run(["ip", "route", "get", &addresses[0]]).unwrap();
+        route.stdout.contains("tailscale0").then_some(())
     })
     .unwrap();
     reach(&home, &addresses[0]);
-    assert_eq!(members[1].address().unwrap(), addresses[1]);
+    assert_eq!(peers[1].tailnet_ip().unwrap(), addresses[1]);
 
     headscale.expire_node("cloud").unwrap();
-    let status = || members[0].status().unwrap()["BackendState"].clone();
+    let status = || peers[0].status().unwrap()["BackendState"].clone();
     eventually(Duration::from_secs(30), "the node needs a login", || {
         (status() == "NeedsLogin").then_some(())
     })
@@ -75,7 +75,7 @@ fn two_join_over_the_underlay_and_reach_each_other_with_one_behind_a_router() {
     headscale.delete_node("home").unwrap();
     assert_eq!(headscale.nodes().unwrap().len(), 1);
 
-    let account = sniffer.finish().unwrap();
-    account.check_nothing_in_clear().unwrap();
-    account.check_no_strays().unwrap();
+    let report = sniffer.finish().unwrap();
+    report.check_nothing_in_clear().unwrap();
+    report.check_no_strays().unwrap();
 }
