@@ -8,13 +8,13 @@
 mod bridge_mode;
 mod changed_pod_cidr;
 mod daemon_kills;
-mod file_descriptor_limit;
 mod hanging_disk;
 mod hanging_programs;
 mod hostile_clients;
 mod lease_store_location;
 mod lifecycle;
 mod observability;
+mod open_files;
 mod orphans;
 mod repair;
 mod secrets;
@@ -30,5 +30,5 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of the daemon's socket.
 fn client(node: &DaemonNode) -> Client {
-    Client::connect(&node.file("/run/headcni/daemon.sock"), TIMEOUT).unwrap()
+    Client::new(node.file("/run/headcni/daemon.sock"), TIMEOUT)
 }

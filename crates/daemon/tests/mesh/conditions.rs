@@ -181,7 +181,7 @@ fn routes_stay_advertised_while_the_pod_cidr_is_unknown(cluster: &mut MeshCluste
 fn an_unreachable_headscale_is_reported(cluster: &mut MeshCluster) {
     cluster.headscale.kill().unwrap();
     let url = cluster.headscale.url();
-    let texts = [url.as_str(), "nobody listens"];
+    let texts = [url.as_str(), "connection refused"];
     cluster.nodes[0].await_reported_false("HeadscaleReachable", &texts);
     cluster.headscale.restart().unwrap();
     cluster.nodes[0].await_reported_true("HeadscaleReachable");

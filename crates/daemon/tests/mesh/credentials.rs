@@ -6,7 +6,7 @@ use lab::scenario::connectivity::{self, Pings};
 use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
 use lab::open_policy;
 use serde_json::{Value, json};
-use tailnet::localapi::LocalApi;
+use tailscaled::localapi::LocalApi;
 
 
 const KEY: &str = "/etc/headcni/auth-key";

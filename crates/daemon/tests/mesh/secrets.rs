@@ -2,15 +2,15 @@
 //! node.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use api::http::HttpClient;
+use api::messages::Resource;
 use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
 use lab::{Join, Netns, TAILSCALED_SOCKET, Tailscaled, eventually};
 use rstest::rstest;
@@ -246,14 +246,11 @@ fn answers(node: &MeshNode) -> Vec<(String, String)> {
     for path in ["/healthz", "/ready", "/metrics"] {
         outputs.push((path.to_owned(), node.get(path).unwrap().body));
     }
-    for ask in api::messages::Ask::ALL {
-        let mut stream = UnixStream::connect(node.file("/run/headcni/daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(JOIN_TIMEOUT)).unwrap();
-        writeln!(stream, "{{\"ask\":\"{ask}\"}}").unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        outputs.push((ask.to_string(), answer));
+    let client = HttpClient::new(node.file("/run/headcni/daemon.sock")).timeout(JOIN_TIMEOUT);
+    for resource in Resource::ALL {
+        let response = client.get(&resource.path()).unwrap();
+        let body = String::from_utf8(response.body).unwrap();
+        outputs.push((resource.to_string(), body));
     }
     outputs.push(command(node, &["config", "show"]));
     outputs.push(command(node, &["config", "check"]));

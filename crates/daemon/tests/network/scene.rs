@@ -6,10 +6,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use lab::tools::{cni_path, headcni};
 use lab::{Call, EchoServer, Family, Netns, Node, Pod, eventually};
-use net::host_ports::{HostPort, Protocol};
 use node_config::{Config, Networks};
 use node_core::reconcile::Reconciled;
 use node_hostnet::{self, Desired, NetworkError, Place, PodLink, Pods, Wanted};
+use ruleset::host_ports::{HostPort, Protocol};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

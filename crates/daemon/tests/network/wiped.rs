@@ -63,8 +63,8 @@ fn state(scene: &Scene) -> Vec<String> {
 #[case::the_ports(
     "nft flush map inet headcni-ports by_port4; nft flush set inet headcni-ports hairpin4"
 )]
-#[case::what_is_guarded("nft flush set inet headcni guarded4")]
-#[case::what_is_inside("nft add element inet headcni inside { \"eth0\" }")]
+#[case::what_is_guarded("nft flush set inet headcni mesh_only4")]
+#[case::what_is_inside("nft add element inet headcni mesh_ifaces { \"eth0\" }")]
 #[case::the_cluster("nft flush set inet headcni cluster4; nft flush set inet headcni cluster6")]
 #[case::a_table_asleep("nft add table inet headcni '{ flags dormant; }'")]
 #[case::put_back_from_a_file("nft -s list ruleset > /run/x; nft flush ruleset; nft -f /run/x")]
@@ -165,6 +165,6 @@ fn a_port_that_is_taken_is_said_and_the_rest_is_done() {
     ));
     let error = scene.pass(&wanted).unwrap_err();
     let words = node_core::error::display_chain(&error);
-    assert!(words.contains("it leads to"), "{words}");
+    assert!(words.contains("it is forwarded to"), "{words}");
     assert!(scene.run("ip rule").contains("5190"));
 }

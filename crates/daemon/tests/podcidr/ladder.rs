@@ -188,7 +188,7 @@ fn the_error_says_what_was_looked_at_and_the_ways_out() {
 #[case("10.244.1.7/24", "did you mean 10.244.1.0/24?")]
 #[case(",", "names no network")]
 #[case("10.244.1.0/24,10.244.2.0/24", "of one IP family")]
-#[case("127.0.0.0/24", "for loopback")]
+#[case("127.0.0.0/24", "is loopback")]
 #[case("10.244.1.0/31", "too small")]
 #[case(
     "10.1.0.0/24",
@@ -273,7 +273,7 @@ fn what_a_person_says_must_be_in_the_networks_that_a_file_knows() {
 #[case("podCIDR: 10.99.1.0/24", "not in the cluster's network 10.244.0.0/16")]
 #[case("podCIDR: 10.244.0.0/16", "is the whole cluster's network")]
 #[case("podCIDR: 10.0.0.0/8", "not in the cluster's network 10.244.0.0/16")]
-#[case("podCIDR: 127.0.0.0/24", "for loopback")]
+#[case("podCIDR: 127.0.0.0/24", "is loopback")]
 #[case("podCIDRs: [10.244.1.0/24, 10.244.2.0/24]", "of one IP family")]
 #[case(
     "podCIDR: 10.244.1.0/24\npod-cidr: 10.244.2.0/24",
@@ -305,7 +305,7 @@ fn a_file_that_is_wrong_is_passed(#[case] text: &str, #[case] trouble: &str) {
 
 #[rstest]
 #[case("cluster-cidr: 10.96.0.0/16", "overlaps network.serviceCIDR")]
-#[case("cluster-cidr: 127.0.0.0/8", "for loopback")]
+#[case("cluster-cidr: 127.0.0.0/8", "is loopback")]
 #[case("cluster-cidr: [10.1.0.0/16, 10.2.0.0/16]", "of one IP family")]
 #[case("cluster-cidr: pods", "not a network")]
 fn a_file_that_is_wrong_about_the_cluster_is_passed(#[case] text: &str, #[case] trouble: &str) {

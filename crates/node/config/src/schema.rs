@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::values::{Networks, PerNode, Span};
 
 pub use kubernetes::Kubernetes;
-pub use mesh::{Dns, Headscale, MagicDns, MeshMode, TailscaledNetns, Tailscale, TuneLinks};
+pub use mesh::{Dns, Headscale, MagicDns, MeshMode, Tailscale, TailscaledNetns, TuneLinks};
 
 /// The configuration of headcni-daemon. Every key has a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use tailnet::headscale::Secret;
+use headscale::Secret;
 
 use super::file::{self, FileError};
 use super::problem::{Complaint, Place, Problem};

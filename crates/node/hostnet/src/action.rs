@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use net::ethtool::Switch;
-use net::host_ports::HostPort;
-use net::ruleset::{Sets, Table};
 use net::{DestinationRule, Neighbour, Route};
+use ruleset::host_ports::HostPort;
+use ruleset::{Sets, Table};
 
 use node_core::text::truncate_list;
 

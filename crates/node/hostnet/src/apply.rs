@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use net::ethtool::{Ethtool, Switch};
-use net::ruleset::{self, Sets, Table};
-use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, host_ports, sysctl};
+use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, sysctl};
+use ruleset::{Sets, Table, host_ports};
 
 use super::plan::unreachable;
 use super::{Action, Desired, LO_INDEX, NetworkError, Sockets};
@@ -75,7 +75,7 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
         Action::RemoveRoutes(routes) => remove_routes(sockets, routes),
         Action::AddRule(rule) => send(&[Errno::EXIST], &|batch| rule.add_to(batch)),
         Action::RemoveRule(rule) => send(&[Errno::NOENT], &|batch| rule.remove_in(batch)),
-        Action::SwitchOn { link, .. } => send(&[Errno::NODEV], &|batch| batch.switch_on(*link)),
+        Action::SwitchOn { link, .. } => send(&[Errno::NODEV], &|batch| batch.set_up(*link)),
         Action::SetFeature {
             link,
             name,

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use ipam::{Range, RangeError};
 use ipnet::IpNet;
-use net::ruleset::Contents;
+use ruleset::Contents;
 
 use super::{Mesh, Overlap};
-use node_config::{Config, UnmanagedLinks, Mode};
+use node_config::{Config, Mode, UnmanagedLinks};
 use node_core::tailnet::TAILNET;
 
 /// How the network that all pods share is to be.
@@ -90,8 +90,8 @@ impl Desired {
             cluster: largest(&[pods.as_slice(), services].concat()),
             pods,
             contents: Contents {
-                guarded: largest(&guarded),
-                inside: inside.cloned().collect(),
+                mesh_only: largest(&guarded),
+                mesh_ifaces: inside.cloned().collect(),
                 is_unmasqueraded: !config.network.masquerade,
                 tailnet: mesh.iter().flat_map(|_| TAILNET).collect(),
                 bridges,
@@ -205,7 +205,7 @@ mod tests {
             found.cluster,
             networks("10.96.0.0/12,10.244.0.0/16,fd00:244::/56")
         );
-        assert_eq!(found.contents.inside, ["headcni0", "mesh0"]);
+        assert_eq!(found.contents.mesh_ifaces, ["headcni0", "mesh0"]);
         assert_eq!(found.contents.bridges, ["headcni0"]);
         assert!(!found.contents.is_unmasqueraded);
         assert!(found.has(Family::Ipv4) && found.has(Family::Ipv6));
@@ -219,7 +219,7 @@ mod tests {
         let found = desired(&config, "10.244.3.0/24", "", Some(&mesh("")));
         assert_eq!(found.gateways, ips(&[]));
         assert_eq!(found.sources, ips(&["10.244.3.1"]));
-        assert_eq!(found.contents.inside, ["headcni0", "mesh0"]);
+        assert_eq!(found.contents.mesh_ifaces, ["headcni0", "mesh0"]);
         assert_eq!(found.contents.bridges, ["headcni0"]);
         assert!(found.contents.is_unmasqueraded);
         assert!(!found.has(Family::Ipv6));
@@ -235,12 +235,12 @@ mod tests {
         let guarded = |mesh: &Mesh| desired(&config, "10.244.3.0/24", "", Some(mesh));
         let found = guarded(&mesh);
         let all = format!("10.244.3.0/24,{members},fd7a:115c:a1e0::/48");
-        assert_eq!(found.contents.guarded, networks(&all));
+        assert_eq!(found.contents.mesh_only, networks(&all));
         assert_eq!(found.pods, networks("10.244.3.0/24"), "these have routes");
         assert_eq!(found.cluster, found.pods, "those are masqueraded elsewhere");
         // Beside a host's own, which may be of another mesh.
         mesh.via_ipv4 = Some("198.51.100.106".parse().unwrap());
-        assert_eq!(guarded(&mesh).contents.guarded, networks("10.244.3.0/24"));
+        assert_eq!(guarded(&mesh).contents.mesh_only, networks("10.244.3.0/24"));
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(found.overlaps.len(), 1);
         assert_eq!(found.contents.tailnet, TAILNET);
         let without = desired(&config, "10.244.3.0/24", "", None);
-        assert_eq!(without.contents.guarded, networks("10.244.3.0/24"));
+        assert_eq!(without.contents.mesh_only, networks("10.244.3.0/24"));
         assert_eq!(without.contents.tailnet, []);
     }
 

@@ -15,22 +15,22 @@ mod action;
 mod apply;
 mod desired;
 pub mod firewall;
-mod unmanaged_links;
 mod memory;
 mod mesh;
 mod observed;
 mod plan;
 mod pods;
 mod uninstall;
+mod unmanaged_links;
 mod watch;
 
 use std::io;
 use std::path::PathBuf;
 
-use net::host_ports::HostPortError;
 use net::nft::NftError;
-use net::ruleset::ReplaceError;
 use net::{NetError, Socket};
+use ruleset::ReplaceError;
+use ruleset::host_ports::HostPortError;
 
 pub use action::{Action, Edit};
 pub use desired::{Desired, DesiredError};

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use net::ethtool::Switch;
-use net::ruleset::{self, Fingerprint, Table};
 use net::{Link, NetError};
+use ruleset::{Fingerprint, Table};
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Desired, NetworkError, Observed, Place, Sockets};
@@ -144,7 +144,7 @@ impl Memory {
 
     /// How a table looked when we had put it in place.
     pub(super) fn mark_of(&self, table: Table) -> Option<Fingerprint> {
-        self.tables.get(table.name()).map(Fingerprint::kept)
+        self.tables.get(table.name()).map(Fingerprint::from_text)
     }
 
     pub(super) fn save(&mut self, place: &Place) -> Result<(), NetworkError> {

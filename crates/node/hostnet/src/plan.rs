@@ -6,8 +6,8 @@ mod tuning;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use net::ruleset::{Sets, Table};
 use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction, TABLE_MAIN};
+use ruleset::{Sets, Table};
 
 use super::desired::Family;
 use super::{Action, Desired, Edit, LO_INDEX, Memory, Observed, TableState};
@@ -94,7 +94,7 @@ fn plan_sysctls(desired: &Desired, observed: &Observed, actions: &mut Vec<Action
     if desired.has(Family::Ipv6) {
         // Before forwarding, which makes links that have 1 deaf to routers: the node could lose its
         // own default route.
-        let inside = &desired.contents.inside;
+        let inside = &desired.contents.mesh_ifaces;
         let links = observed.links.iter().map(|link| &link.name);
         for link in links.filter(|name| !inside.contains(name)) {
             let name = accept_ra(link);

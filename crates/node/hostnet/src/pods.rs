@@ -6,9 +6,9 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use net::host_ports::HostPort;
-use net::ruleset::{LINK_GROUP, Table};
 use net::{Link, Mac, Neighbour, PROTO_HEADCNI, Route, RouteKind, TABLE_MAIN};
+use ruleset::host_ports::HostPort;
+use ruleset::{LINK_GROUP, Table};
 
 use super::{Action, Observed};
 

@@ -1,8 +1,8 @@
 //! Takes everything away that passes have made, and puts back what was there before.
 
 use net::nft::NftError;
-use net::ruleset::{self, LINK_GROUP, Table};
 use net::{Batch, Errno};
+use ruleset::{LINK_GROUP, Table};
 
 use super::apply::{on_lo, remove_routes, set_feature, set_sysctl};
 use super::plan::{is_in_mesh_table, is_our_rule, is_ours};

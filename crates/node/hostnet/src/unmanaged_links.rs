@@ -51,11 +51,15 @@ const NOTICES: [Notice; 3] = [
 ];
 
 /// Writes or removes the files. What was done, in words.
-pub(super) fn ensure(place: &Place, unmanaged_links: UnmanagedLinks) -> Result<Vec<String>, NetworkError> {
+pub(super) fn ensure(
+    place: &Place,
+    unmanaged_links: UnmanagedLinks,
+) -> Result<Vec<String>, NetworkError> {
     let mut done = Vec::new();
     for notice in &NOTICES {
         let path = place.root.join(notice.path);
-        let is_wanted = unmanaged_links == UnmanagedLinks::Auto && is_installed(&place.root, notice);
+        let is_wanted =
+            unmanaged_links == UnmanagedLinks::Auto && is_installed(&place.root, notice);
         let wanted = is_wanted.then(|| format!("{MARK}\n{}", notice.text));
         let found = read(&path).map_err(failure("read", &path))?;
         match (&found, &wanted) {

@@ -12,9 +12,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::ruleset::{DOOMED_GROUP, LINK_GROUP, PORTS_TABLE, TABLE};
-use net::watch::{Change, TablePart, Watch, Woken, wait};
+use net::monitor::{Change, Monitor, TablePart, Woken, wait};
 use net::{Link, NetError, PROTO_HEADCNI, Socket};
+use ruleset::{DOOMED_GROUP, LINK_GROUP, PORTS_TABLE, TABLE};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -147,7 +147,7 @@ fn listen(signals: &Signals, stop: &PipeReader) {
 }
 
 fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
-    let (mut route, mut netfilter) = (Watch::route()?, Watch::netfilter()?);
+    let (mut route, mut netfilter) = (Monitor::route()?, Monitor::netfilter()?);
     let links = net::links(&Socket::route()?)?;
     let (mut flaps, mut mesh) = (Flaps::of(&links), MeshLink::among(&links));
     // Whatever happened before the sockets were there.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tailnet::localapi::LocalApi;
+use tailscaled::localapi::LocalApi;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 

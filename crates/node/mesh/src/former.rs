@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tailnet::localapi::{LocalApi, PrefsEdit};
-use tailnet::tailscaled::Supervisor;
+use tailscaled::localapi::{LocalApi, PrefsEdit};
+use tailscaled::supervisor::Supervisor;
 use tokio::task::spawn_blocking;
 
 use super::memory::Kept;

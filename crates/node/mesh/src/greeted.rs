@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tailnet::localapi::{LocalApi, Member, PingKind};
+use tailscaled::localapi::{LocalApi, Member, PingKind};
 
 /// So many at a time: who joins a large mesh need not know everybody at once.
 const MOST: usize = 16;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tailnet::localapi::{Event as BusEvent, LocalApi, Watch};
-use tailnet::tailscaled::{Difference, Ensured, Event, Origin, Supervisor};
+use tailscaled::localapi::{Event as BusEvent, LocalApi, Watch};
+use tailscaled::supervisor::{Difference, Ensured, Event, Origin, Supervisor};
 use tokio::sync::watch::error::RecvError;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};

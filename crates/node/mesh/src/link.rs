@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use net::{RouteKind, Socket};
-use tailnet::localapi::Status;
+use tailscaled::localapi::Status;
 
 use super::{Way, namespace};
 use node_core::MeshLink;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tailnet::localapi::{LocalApi, Member, PingKind, Status};
+use tailscaled::localapi::{LocalApi, Member, PingKind, Status};
 
 use node_core::metrics::{ByPath, ByTraffic, MeshMetrics, Metrics};
 
@@ -166,7 +166,7 @@ fn traffic(line: &str) -> Option<((&'static str, &'static str), u64)> {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use tailnet::localapi::State;
+    use tailscaled::localapi::State;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! A tailscaled in the words of [`plan`](super::plan), and back.
 
 use ipnet::IpNet;
-use tailnet::localapi::{Member, Prefs, PrefsEdit, StartPrefs, State, Status};
+use tailscaled::localapi::{Member, Prefs, PrefsEdit, StartPrefs, State, Status};
 
 use super::plan::{self, Edit, Login, OtherNode, Own, Seen, ServerView};
 use super::remotes::Claim;

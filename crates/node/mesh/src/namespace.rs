@@ -15,8 +15,9 @@ use std::thread;
 
 use ipnet::IpNet;
 use net::nft::{self, NftError};
-use net::ruleset;
-use net::{Batch, End, Errno, Mac, NetError, Netns, NewVeth, Settings, Socket, VisitError, sysctl};
+use net::{
+    Batch, Errno, LinkSettings, Mac, NetError, Netns, Socket, VethEnd, VethPair, VisitError, sysctl,
+};
 
 use node_core::MeshLink;
 pub(crate) use script::TABLE;
@@ -166,7 +167,7 @@ pub(super) fn remove() -> Result<(), Vec<NamespaceError>> {
     let outcomes = [take_link(), take_rules(), take_table()];
     let mut errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     if errors.is_empty() {
-        let outcome = net::remove_named(Path::new(PATH)).map_err(named);
+        let outcome = Netns::remove_named(Path::new(PATH)).map_err(named);
         errors.extend(outcome.err());
     }
     if errors.is_empty() {
@@ -201,7 +202,7 @@ impl Sockets {
 fn ensure_here(wanted: &Wanted) -> Result<Ensured, NamespaceError> {
     let named = |attempt| move |source| NamespaceError::Named { attempt, source };
     let home = Netns::current().map_err(named("leave for"))?;
-    let (inside, is_new) = net::ensure_named(Path::new(PATH)).map_err(named("make"))?;
+    let (inside, is_new) = Netns::ensure_named(Path::new(PATH)).map_err(named("make"))?;
     let mut repairs = Vec::new();
     if is_new {
         repairs.push(format!("the network namespace {PATH} was missing"));
@@ -279,7 +280,7 @@ fn put_table(
 ) -> Result<(), NamespaceError> {
     let found = nft::table(socket, TABLE)?;
     if found.is_some_and(|found| found.comment == table.comment)
-        && ruleset::is_whole(socket, TABLE, &table.text)?
+        && ruleset::is_intact(socket, TABLE, &table.text)?
     {
         return Ok(());
     }
@@ -304,13 +305,13 @@ fn ensure_pair(
     if found.0.is_none() || found.1.is_none() {
         net::delete_link(here, LINK)?;
         net::delete_link(there, PEER)?;
-        let end = |name, mac| End {
+        let end = |name, mac| VethEnd {
             name,
             index: 0,
             mac,
         };
         let mut batch = Batch::new();
-        let pair = NewVeth {
+        let pair = VethPair {
             host: end(LINK, HOST_MAC),
             pod: end(PEER, INSIDE_MAC),
             netns: std::os::fd::AsFd::as_fd(inside),
@@ -329,13 +330,13 @@ fn ensure_pair(
         let mut batch = Batch::new();
         if !link.is_up {
             // Only the addresses that it is given, and no waiting for whether others have them.
-            let settings = Settings {
-                no_ipv6_of_its_own: true,
-                ..Settings::default()
+            let settings = LinkSettings {
+                addr_gen_mode_none: true,
+                ..LinkSettings::default()
             };
             settings.add_to(&mut batch, link.index);
             batch.tolerating(&[Errno::AFNOSUPPORT, Errno::OPNOTSUPP]);
-            batch.switch_on(link.index);
+            batch.set_up(link.index);
             repairs.push(format!("the link {} was off", link.name));
         }
         socket.send(batch)?;
@@ -351,7 +352,7 @@ fn switch_on(there: &Socket, name: &str) -> Result<bool, NetError> {
         return Ok(false);
     };
     let mut batch = Batch::new();
-    batch.switch_on(link.index);
+    batch.set_up(link.index);
     // tailscaled may just have ended.
     batch.tolerating(&[Errno::NODEV]);
     there.send(batch).map(|()| true)

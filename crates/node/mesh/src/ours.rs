@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use tailnet::tailscaled::Tailscaled;
+use tailscaled::supervisor::Tailscaled;
 
 use super::{Way, namespace};
 use node_config::Config;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use tailnet::localapi::{PacketFilter, Reach};
+use tailscaled::localapi::{PacketFilter, Reach};
 
 /// What gets through, as far as it is not all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

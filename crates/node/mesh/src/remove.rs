@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tailnet::localapi::{LocalApi, Prefs, PrefsEdit, Status};
-use tailnet::tailscaled::Supervisor;
+use tailscaled::localapi::{LocalApi, Prefs, PrefsEdit, Status};
+use tailscaled::supervisor::Supervisor;
 use tokio::time::timeout;
 
 use super::memory::{HostPrefs, Kept, Memory};

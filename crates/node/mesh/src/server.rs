@@ -6,13 +6,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use headscale::{
+    ApiKey, Client, ClientOptions, ClockSample, Error, ErrorKind, Generation, KeyUses,
+    NewPreAuthKey, Node, NodeLifetime, PreAuthKey, Proxies, Secret,
+};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use tailnet::headscale::{
-    ApiKey, Client, Clock, Error, Generation, Lifetime, NewKey, Node, PreAuthKey, Problem, Proxies,
-    Secret, Settings, Uses,
-};
-use tailnet::localapi::Status;
+use tailscaled::localapi::Status;
 
 use super::plan::{OtherNode, OwnNode, ServerView};
 use node_config::{Config, Secrets};
@@ -84,26 +84,26 @@ impl Server {
             return Ok(None);
         };
         let key = api_key(secrets);
-        let settings = Settings {
+        let settings = ClientOptions {
             url: url.clone(),
             api_key: key.clone(),
             ca_file: config.headscale.ca_file.clone(),
             timeout: LIMIT,
-            proxies: Proxies::of_environment(),
+            proxies: Proxies::from_env(),
         };
         let client =
             Client::new(&settings).map_err(|error| NoServer::Setup(display_chain(&error)))?;
         let metrics = Arc::clone(metrics);
-        let client = client.observed(move |call| {
+        let client = client.with_observer(move |call| {
             let by = ByServerCall {
                 operation: call.operation.to_owned(),
                 outcome: call
-                    .problem
-                    .map_or("ok", tailnet::headscale::Problem::kind)
+                    .error
+                    .map_or("ok", headscale::ErrorKind::label)
                     .to_owned(),
             };
             let duration = metrics.mesh.server_duration.get_or_create(&by);
-            duration.observe(call.took.as_secs_f64());
+            duration.observe(call.duration.as_secs_f64());
             if let Some(clock) = call.clock {
                 let ahead = clock.local_ahead();
                 metrics.mesh.clock_skew.set(ahead.as_secs_f64());
@@ -255,7 +255,7 @@ impl Server {
 
     /// What is wrong with it if it is too old to be joined.
     pub(super) fn too_old(&self) -> Option<String> {
-        let is_too_old = |error: &&Error| matches!(error.problem(), Problem::TooOld { .. });
+        let is_too_old = |error: &&Error| matches!(error.kind(), ErrorKind::TooOld { .. });
         let error = self.error().filter(is_too_old);
         error.map(display_chain)
     }
@@ -263,7 +263,7 @@ impl Server {
     /// Whether it is there, as far as a member needs it: it may refuse our key for its list.
     pub(super) fn answers(&self) -> bool {
         match self.error() {
-            Some(error) => matches!(error.problem(), Problem::Unauthorized),
+            Some(error) => matches!(error.kind(), ErrorKind::Unauthorized),
             None => self.was_asked(),
         }
     }
@@ -286,7 +286,7 @@ impl Server {
     }
 
     /// Its clock and ours, by its last answer.
-    pub(super) fn clock(&self) -> Option<Clock> {
+    pub(super) fn clock(&self) -> Option<ClockSample> {
         self.client.clock()
     }
 
@@ -311,9 +311,9 @@ impl Server {
         ServerView::Listed {
             own: found.map(|node| OwnNode {
                 id: node.id,
-                advertised: node.available.clone(),
-                approved: node.approved.clone(),
-                serving: node.serving.clone(),
+                advertised: node.advertised_routes.clone(),
+                approved: node.approved_routes.clone(),
+                serving: node.primary_routes.clone(),
             }),
             others: others.map(|node| self.other(node, hostname)).collect(),
         }
@@ -358,11 +358,11 @@ impl Server {
             }
             None => None,
         };
-        let new = NewKey {
+        let new = NewPreAuthKey {
             user,
             tags: self.tags.clone(),
-            uses: Uses::Once,
-            nodes: Lifetime::Lasting,
+            uses: KeyUses::Once,
+            nodes: NodeLifetime::Permanent,
             expiration: expiration(Timestamp::now(), self.client.clock()),
         };
         self.client.create_pre_auth_key(&new).await.map_err(said)
@@ -384,7 +384,7 @@ impl Server {
         merge: impl FnOnce(&[IpNet]) -> Vec<IpNet>,
     ) -> Result<(), String> {
         let approved = match self.client.node(node).await {
-            Ok(node) => node.approved,
+            Ok(node) => node.approved_routes,
             Err(error) => return self.answered(Err(error)),
         };
         let routes = merge(&approved);
@@ -426,9 +426,9 @@ impl Server {
 /// once. Anybody else may advertise what he likes: that takes nothing from anybody until it is approved.
 fn other(node: &Node, tag: Option<&str>, hostname: &str, is_gone: bool) -> OtherNode {
     let has_tag = tag.is_some_and(|tag| node.tags.iter().any(|one| one == tag));
-    let mut routes = node.approved.clone();
+    let mut routes = node.approved_routes.clone();
     if has_tag {
-        routes.extend(&node.available);
+        routes.extend(&node.advertised_routes);
     }
     routes.sort();
     routes.dedup();
@@ -464,14 +464,14 @@ fn shares_address(node: &Node, status: &Status) -> bool {
 }
 
 /// When a key that is made now expires, by the clock that is looked at then: the server's.
-fn expiration(now: Timestamp, clock: Option<Clock>) -> Timestamp {
+fn expiration(now: Timestamp, clock: Option<ClockSample>) -> Timestamp {
     let now = by_server(now, clock);
     // No clock that is about right comes near the end of time.
     now.checked_add(KEY_LIFE).unwrap_or(Timestamp::MAX)
 }
 
 /// What time it is at the server.
-fn by_server(now: Timestamp, clock: Option<Clock>) -> Timestamp {
+fn by_server(now: Timestamp, clock: Option<ClockSample>) -> Timestamp {
     let ahead = clock.map(|clock| clock.server.duration_since(clock.local));
     let then = now.checked_add(ahead.unwrap_or_default());
     then.unwrap_or(Timestamp::MAX)
@@ -528,7 +528,7 @@ mod tests {
     }
 
     fn server() -> Server {
-        let settings = Settings {
+        let settings = ClientOptions {
             url: "http://127.0.0.1:1".to_owned(),
             api_key: None,
             ca_file: None,
@@ -624,7 +624,7 @@ mod tests {
         assert_eq!(text(None), "2026-11-16T06:10:00Z");
         // They were read a while ago; the difference stays.
         let clock = |server: &str| {
-            Some(Clock {
+            Some(ClockSample {
                 server: server.parse().unwrap(),
                 local: "2026-11-16T05:00:00Z".parse().unwrap(),
             })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
-use tailnet::localapi::{LocalApi, Prefs, Status};
+use tailscaled::localapi::{LocalApi, Prefs, Status};
 use tokio::task::spawn_blocking;
 
 use self::login::Logins;
@@ -258,7 +258,7 @@ impl Session {
 
     async fn try_pass(&mut self, situation: &Situation<'_>) -> Result<Passed, String> {
         let settings = situation.settings;
-        let said = |error: tailnet::localapi::Error| display_chain(&error);
+        let said = |error: tailscaled::localapi::Error| display_chain(&error);
         let mut status = self.tailscaled.status().await.map_err(said)?;
         let mut prefs = self.tailscaled.prefs().await.map_err(said)?;
         if let Some(keys) = current(&settings.config).await {
@@ -556,7 +556,7 @@ impl Session {
     /// Tells tailscaled otherwise. Its networks are one list, which others change as well: it is read
     /// again, because the server was asked since.
     async fn set(&self, edit: &Edit, wanted: &Wanted, seen: &Seen) -> Result<(), String> {
-        let said = |error: tailnet::localapi::Error| display_chain(&error);
+        let said = |error: tailscaled::localapi::Error| display_chain(&error);
         let mut edit = member::prefs_edit(edit);
         if let Some(advertised) = &mut edit.advertise_routes {
             let present = self.tailscaled.prefs().await.map_err(said)?;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tailnet::localapi::{LocalApi, Member, PingKind};
+use tailscaled::localapi::{LocalApi, Member, PingKind};
 
 /// A member that gets something and has nothing to send says so within 10 seconds: `KeepaliveTimeout`,
 /// <https://www.wireguard.com/papers/wireguard.pdf>, 6.1.

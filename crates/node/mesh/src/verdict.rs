@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use headscale::ClockSample;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use tailnet::headscale::Clock;
-use tailnet::localapi::Member;
+use tailscaled::localapi::Member;
 
 use super::passage::Passage;
 use super::plan::{Conflict, Login, OwnNode, Prefs, Seen, ServerView, Wanted, serves};
@@ -330,7 +330,7 @@ pub fn credentials(all: &[Credential], now: Timestamp) -> Verdict {
 }
 
 /// Whether this node's clock is the server's.
-pub fn clock(clock: Option<Clock>) -> Verdict {
+pub fn clock(clock: Option<ClockSample>) -> Verdict {
     let Some(ahead) = clock.map(|clock| clock.local_ahead()) else {
         return Verdict::holds("the server has not said what time it is");
     };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 use node_config::{Network, Networks};
 
@@ -73,40 +73,6 @@ pub enum Unfit {
     },
 }
 
-/// Addresses that pods can't have.
-fn reserved() -> [(IpNet, &'static str); 12] {
-    let v4 = |a, b, length| {
-        let net = Ipv4Net::new_assert([a, b, 0, 0].into(), length);
-        IpNet::V4(net)
-    };
-    let v6 = |segments: [u16; 8], length| {
-        let net = Ipv6Net::new_assert(segments.into(), length);
-        IpNet::V6(net)
-    };
-    [
-        (v4(0, 0, 8), "nobody's"),
-        (v4(127, 0, 8), "for loopback"),
-        (v4(169, 254, 16), "link-local"),
-        (v4(224, 0, 4), "for multicast"),
-        (
-            Ipv4Net::new_assert([255; 4].into(), 32).into(),
-            "for broadcast",
-        ),
-        // tailscaled drops these unless they come by its own interface:
-        // https://tailscale.com/kb/1015/100.x-addresses
-        (v4(100, 64, 10), "for members of the tailnet"),
-        (v6([0; 8], 127), "for loopback"),
-        (v6([0, 0, 0, 0, 0, 0xffff, 0, 0], 96), "for IPv4"),
-        (v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10), "link-local"),
-        (v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), "for multicast"),
-        (
-            v6([0xfd7a, 0x115c, 0xa1e0, 0, 0, 0, 0, 0], 48),
-            "for members of the tailnet",
-        ),
-        (v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96), "for NAT64"),
-    ]
-}
-
 pub(super) fn is_same_family(a: &IpNet, b: &IpNet) -> bool {
     a.addr().is_ipv4() == b.addr().is_ipv4()
 }
@@ -124,14 +90,11 @@ pub(super) fn sound(nets: &[IpNet]) -> Result<(), Unfit> {
         if net.max_prefix_len() - net.prefix_len() < 2 {
             return Err(Unfit::TooSmall(*net));
         }
-        let taken = reserved()
-            .into_iter()
-            .find(|(taken, _)| overlaps(taken, net));
-        if let Some((reserved, purpose)) = taken {
+        if let Some(special) = net::special_purpose(net) {
             return Err(Unfit::Reserved {
                 net: *net,
-                reserved,
-                purpose,
+                reserved: special.net,
+                purpose: special.purpose,
             });
         }
     }
@@ -261,20 +224,20 @@ mod tests {
     #[case("10.1.0.0/31", "too small")]
     #[case("10.1.0.1/32", "too small")]
     #[case("fd00::/127", "too small")]
-    #[case("0.0.0.0/0", "nobody's")]
-    #[case("127.1.0.0/16", "for loopback")]
+    #[case("0.0.0.0/0", "any address")]
+    #[case("127.1.0.0/16", "loopback")]
     #[case("169.254.20.0/24", "link-local")]
-    #[case("239.0.0.0/24", "for multicast")]
-    #[case("255.255.255.0/24", "for broadcast")]
-    #[case("100.64.5.0/24", "members of the tailnet")]
-    #[case("96.0.0.0/4", "members of the tailnet")]
-    #[case("::/0", "for loopback")]
-    #[case("::/120", "for loopback")]
-    #[case("::ffff:10.0.0.0/104", "for IPv4")]
+    #[case("239.0.0.0/24", "multicast")]
+    #[case("255.255.255.0/24", "broadcast")]
+    #[case("100.64.5.0/24", "tailnet's own")]
+    #[case("96.0.0.0/4", "tailnet's own")]
+    #[case("::/0", "loopback")]
+    #[case("::/120", "loopback")]
+    #[case("::ffff:10.0.0.0/104", "IPv4")]
     #[case("fe80::/64", "link-local")]
-    #[case("ff02::/64", "for multicast")]
-    #[case("fd7a:115c:a1e0:1::/64", "members of the tailnet")]
-    #[case("64:ff9b::a00:0/104", "for NAT64")]
+    #[case("ff02::/64", "multicast")]
+    #[case("fd7a:115c:a1e0:1::/64", "tailnet's own")]
+    #[case("64:ff9b::a00:0/104", "NAT64")]
     fn such_networks_are_not(#[case] text: &str, #[case] trouble: &str) {
         let error = sound(&nets(text)).unwrap_err().to_string();
         assert!(error.contains(trouble), "{error}");

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use attachment::{Record, RecordContent, RecordError, RecordStore, STAMP_VARIABLE, Stamp, boot_id};
 use cni::{Attachment, CniArgs, Delegate, DelegateError, Env, PluginType, Verb};
-use ipam::{Owner, SeenLease, StoreError};
+use ipam::{LeaseOwner, LeaseSnapshot, StoreError};
 use net::{NetError, Socket};
 use serde_json::{Map, Value, json};
-use state::{Content, Record, STAMP_VARIABLE, Stamp, StateError, Store, boot_id};
 
 use super::judge::Sight;
 use super::key::Key;
@@ -37,7 +37,7 @@ pub(super) enum Collected {
 pub(super) enum CollectError {
     /// Its record could not be read or removed.
     #[error(transparent)]
-    State(#[from] StateError),
+    State(#[from] RecordError),
     /// Its lease could not be read or released.
     #[error(transparent)]
     Leases(#[from] StoreError),
@@ -62,24 +62,24 @@ pub(super) fn collect_record(
     place: &Place,
     key: &Key,
     stamp: &Stamp,
-    is_orphan: impl FnOnce(state::Sight) -> bool,
+    is_orphan: impl FnOnce(attachment::Snapshot) -> bool,
 ) -> Result<Collected, CollectError> {
-    let store = Store::new(&place.data_dir, &key.network);
+    let store = RecordStore::new(&place.data_dir, &key.network);
     let of = key.attachment();
-    let held = match store.try_hold(&of) {
-        Err(StateError::Busy { .. }) => return Ok(Collected::Changed),
+    let held = match store.try_lock(&of) {
+        Err(RecordError::Busy { .. }) => return Ok(Collected::Changed),
         held => held?,
     };
-    let (Some(held), Some(sight)) = (held, store.look(&of)?) else {
+    let (Some(held), Some(sight)) = (held, store.snapshot(&of)?) else {
         return Ok(Collected::Changed);
     };
     if held.stamp()? != *stamp || sight.stamp != *stamp {
         return Ok(Collected::Changed);
     }
     let record = match &sight.content {
-        Content::Empty => None,
-        Content::Whole(record) => Some(record.clone()),
-        Content::Damaged => return Ok(Collected::Changed),
+        RecordContent::Empty => None,
+        RecordContent::Whole(record) => Some(record.clone()),
+        RecordContent::Damaged => return Ok(Collected::Changed),
     };
     if !is_orphan(sight) {
         return Ok(Collected::Changed);
@@ -91,7 +91,7 @@ pub(super) fn collect_record(
             drop(held);
             if let Err(error) = undo(place, key, &record, stamp) {
                 // Somebody else was faster, and has made of it what he wanted.
-                let now = store.look(&of)?;
+                let now = store.snapshot(&of)?;
                 let is_same = now.is_some_and(|now| now.stamp == *stamp);
                 return if is_same {
                     Err(error)
@@ -106,7 +106,7 @@ pub(super) fn collect_record(
 }
 
 fn undo(place: &Place, key: &Key, record: &Record, stamp: &Stamp) -> Result<(), CollectError> {
-    let kind = PluginType::new("type", state::OWN_TYPE)
+    let kind = PluginType::new("type", attachment::PLUGIN_TYPE)
         .map_err(|error| CollectError::Plugin(DelegateError::Path(error)))?;
     let env = environment(place).with(STAMP_VARIABLE, stamp.to_string());
     let delegate = Delegate {
@@ -142,11 +142,11 @@ fn environment(place: &Place) -> Env {
 /// A configuration by which nothing can be done: the plugin goes by the record, or not at all.
 fn configuration(key: &Key, record: &Record) -> Map<String, Value> {
     let recorded = record.steps.first();
-    let version = recorded.and_then(|step| step.config.get("cniVersion"));
+    let version = recorded.and_then(|step| step.plugin.config().get("cniVersion"));
     let conf = json!({
         "cniVersion": version.cloned().unwrap_or_else(|| "1.0.0".into()),
         "name": key.network.as_str(),
-        "type": state::OWN_TYPE,
+        "type": attachment::PLUGIN_TYPE,
         "plugins": [],
         "delegate_timeout_seconds": STEP_SECONDS,
     });
@@ -154,9 +154,14 @@ fn configuration(key: &Key, record: &Record) -> Map<String, Value> {
 }
 
 /// Fails if something of the attachment is still there.
-fn verify(place: &Place, store: &Store, key: &Key, record: &Record) -> Result<(), CollectError> {
+fn verify(
+    place: &Place,
+    store: &RecordStore,
+    key: &Key,
+    record: &Record,
+) -> Result<(), CollectError> {
     let remains = |what: String| Err(CollectError::Remains { what });
-    if store.look(&key.attachment())?.is_some() {
+    if store.snapshot(&key.attachment())?.is_some() {
         return remains(format!("the record of {key}"));
     }
     if record.is_native() {
@@ -165,7 +170,7 @@ fn verify(place: &Place, store: &Store, key: &Key, record: &Record) -> Result<()
             return remains(format!("the link {name}"));
         }
     }
-    let owner = Owner::new(&key.container, &key.ifname);
+    let owner = LeaseOwner::new(&key.container, &key.ifname);
     let leases = place.lease_store().filter(|_| key.network == place.network);
     if let Some(leases) = leases {
         for address in record.addresses(&key.ifname) {
@@ -184,12 +189,12 @@ fn verify(place: &Place, store: &Store, key: &Key, record: &Record) -> Result<()
 pub(super) fn collect_lease(
     place: &Place,
     key: &Key,
-    seen: &[SeenLease],
+    seen: &[LeaseSnapshot],
 ) -> Result<Collected, CollectError> {
     let Some(store) = place.lease_store() else {
         return Ok(Collected::Changed);
     };
-    let session = match store.in_boot(boot_id()).open_existing() {
+    let session = match store.with_boot_id(boot_id()).open_existing() {
         Err(StoreError::Busy { .. }) => return Ok(Collected::Changed),
         session => session?,
     };
@@ -197,13 +202,13 @@ pub(super) fn collect_lease(
         return Ok(Collected::Changed);
     };
     // An ADD writes its record first. While we have the lease store, it can't get any further.
-    let records = Store::new(&place.data_dir, &key.network);
+    let records = RecordStore::new(&place.data_dir, &key.network);
     let has_link = net::link(&Socket::route()?, &key.host_link())?.is_some();
-    if has_link || records.look(&key.attachment())?.is_some() {
+    if has_link || records.snapshot(&key.attachment())?.is_some() {
         return Ok(Collected::Changed);
     }
-    let owner = Owner::new(&key.container, &key.ifname);
-    let is_released = session.release_seen(&owner, seen)?;
+    let owner = LeaseOwner::new(&key.container, &key.ifname);
+    let is_released = session.release_if_unchanged(&owner, seen)?;
     Ok(if is_released {
         Collected::Yes
     } else {

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use net::ruleset::LINK_GROUP;
-use net::{Link, Mac, Neighbour, NetError, Route, RouteKind, Socket, TABLE_MAIN};
+use net::{Link, Mac, Neighbour, NetError, PROTO_HEADCNI, Route, RouteKind, Socket, TABLE_MAIN};
+use ruleset::LINK_GROUP;
 
 use super::judge::Sight;
 use super::key::Key;
 
-/// Whose routes ours are: what the plugin writes.
-pub(super) const PROTO_HEADCNI: u8 = 104;
 /// Every namespace has its `lo` at this place.
 const LO_INDEX: u32 = 1;
 
@@ -65,7 +63,7 @@ impl Kernel {
         let mut kernel = Self::default();
         let mut own = BTreeMap::new();
         for link in links {
-            let key = state::link::read_alias(&link.name, &link.kind, &link.alias)
+            let key = attachment::link::parse_alias(&link.name, &link.kind, &link.alias)
                 .and_then(|label| Key::new(label.network, label.container, label.ifname));
             if key.is_none() && !is_nameless(link) {
                 continue;

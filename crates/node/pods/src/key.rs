@@ -39,7 +39,7 @@ impl Key {
 
     /// The name of its link on the host, if it has one of ours.
     pub fn host_link(&self) -> String {
-        state::link::host_name(&self.container, &self.ifname)
+        attachment::link::host_name(&self.container, &self.ifname)
     }
 
     /// As the store of records has it, in no namespace.

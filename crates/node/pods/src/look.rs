@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::event::EventPod;
+use attachment::netns::NetnsId;
+use attachment::{Progress, Record, RecordContent, Stamp, boot_id};
 use cni::{IfName, Interface, NetResult, Pod};
 use net::Mac;
-use net::host_ports::HostPort;
-use state::netns::Identity;
-use state::{Content, Progress, Record, Stamp, boot_id};
+use ruleset::host_ports::HostPort;
 
 use super::judge::{Boot, Datapath, Sight, Written};
 use super::kernel::Kernel;
@@ -57,7 +57,7 @@ pub(super) struct Attached {
     /// The namespace's path.
     pub(super) netns: Option<String>,
     /// What was behind the path.
-    pub(super) netns_identity: Option<Identity>,
+    pub(super) netns_identity: Option<NetnsId>,
     /// The pod, if the runtime said.
     pub(super) pod: Option<EventPod>,
     /// The addresses of the interface.
@@ -83,8 +83,8 @@ impl Look {
     }
 
     fn read_all(&mut self, place: &Place) {
-        for network in self.read(state::networks(&place.data_dir)) {
-            let store = state::Store::new(&place.data_dir, &network);
+        for network in self.read(attachment::networks(&place.data_dir)) {
+            let store = attachment::RecordStore::new(&place.data_dir, &network);
             for (container, ifname) in self.read(store.attachments()) {
                 if self.records.len() >= MAX_ATTACHMENTS {
                     self.lacks_records = true;
@@ -106,7 +106,7 @@ impl Look {
     /// Looks at one attachment.
     pub(super) fn at_one(place: &Place, key: &Key) -> Self {
         let mut look = Self::default();
-        let store = state::Store::new(&place.data_dir, &key.network);
+        let store = attachment::RecordStore::new(&place.data_dir, &key.network);
         look.read_one(&store, key);
         look.ask(Kernel::ask_one(key));
         if look.records.is_empty() && look.link_of(key) == Sight::There {
@@ -127,7 +127,7 @@ impl Look {
     }
 
     /// What a store lists; nothing, with a reason, if it can't be read.
-    fn read<T>(&mut self, listed: Result<Vec<T>, state::StateError>) -> Vec<T> {
+    fn read<T>(&mut self, listed: Result<Vec<T>, attachment::RecordError>) -> Vec<T> {
         listed.unwrap_or_else(|error| {
             self.lacks_records = true;
             self.troubles.push(display_chain(&error));
@@ -135,8 +135,8 @@ impl Look {
         })
     }
 
-    fn read_one(&mut self, store: &state::Store, key: &Key) {
-        let sight = store.look(&key.attachment()).map(Option::into_iter);
+    fn read_one(&mut self, store: &attachment::RecordStore, key: &Key) {
+        let sight = store.snapshot(&key.attachment()).map(Option::into_iter);
         for sight in self.read(sight.map(Iterator::collect)) {
             self.records.insert(key.clone(), Recorded::of(key, sight));
         }
@@ -170,11 +170,11 @@ impl Look {
 
 impl Recorded {
     /// What a sight of a record says.
-    pub(super) fn of(key: &Key, sight: state::Sight) -> Self {
+    pub(super) fn of(key: &Key, sight: attachment::Snapshot) -> Self {
         let (written, attached) = match sight.content {
-            Content::Empty => (Written::Nothing, None),
-            Content::Damaged => (Written::Nonsense, None),
-            Content::Whole(record) => {
+            RecordContent::Empty => (Written::Nothing, None),
+            RecordContent::Damaged => (Written::Nonsense, None),
+            RecordContent::Whole(record) => {
                 let written = match record.progress {
                     Progress::Started => Written::HalfMade,
                     Progress::Done => Written::Complete,

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use state::netns::{Found, Identity};
+use attachment::netns::{NetnsId, NetnsPath};
 
 use super::judge::Sight;
 
@@ -26,19 +26,19 @@ pub(super) struct Mounts {
 
 impl Mounts {
     /// Whether the namespace that an attachment was made in is still there.
-    pub(super) fn sight(&self, path: Option<&str>, made_in: Option<&Identity>) -> Sight {
+    pub(super) fn sight(&self, path: Option<&str>, made_in: Option<&NetnsId>) -> Sight {
         let (Some(path), Some(made_in)) = (path, made_in) else {
             return Sight::Unknown;
         };
         if !Path::new(path).is_absolute() {
             return Sight::Unknown;
         }
-        let is_gone = match state::netns::look(path) {
-            Found::Namespace(now) if now.may_be(made_in) => return Sight::There,
+        let is_gone = match attachment::netns::inspect(path) {
+            NetnsPath::Netns(now) if now.may_equal(made_in) => return Sight::There,
             // Another one, or the file that it was mounted on.
-            Found::Namespace(_) => true,
-            Found::Nothing => is_absent(path),
-            Found::SomethingElse => false,
+            NetnsPath::Netns(_) => true,
+            NetnsPath::Missing => is_absent(path),
+            NetnsPath::NotNetns => false,
         };
         if is_gone && self.arrive_beside(path) {
             Sight::Gone
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn without_a_path_or_an_identity_nothing_is_known() {
         let mounts = Mounts::default();
-        let identity = Identity::of("/proc/self/ns/net").unwrap();
+        let identity = NetnsId::of("/proc/self/ns/net").unwrap();
         assert_eq!(mounts.sight(None, Some(&identity)), Sight::Unknown);
         assert_eq!(mounts.sight(Some("/run/netns/x"), None), Sight::Unknown);
         assert_eq!(mounts.sight(Some("x"), Some(&identity)), Sight::Unknown);
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_namespace_is_there_while_its_identity_is() {
         let mounts = Mounts::default();
-        let identity = Identity::of("/proc/self/ns/net").unwrap();
+        let identity = NetnsId::of("/proc/self/ns/net").unwrap();
         let sight = |path| mounts.sight(Some(path), Some(&identity));
         assert_eq!(sight("/proc/self/ns/net"), Sight::There);
         // Processes come and go; their directories tell nothing of namespaces.

@@ -11,7 +11,7 @@ use api::event::{Event, EventPod};
 use api::messages::{Pod, PodState};
 use cni::NetworkName;
 use net::Mac;
-use net::host_ports::HostPort;
+use ruleset::host_ports::HostPort;
 use serde::Serialize;
 
 use super::judge::{Boot, Datapath, Sight, Written};

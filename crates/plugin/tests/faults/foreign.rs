@@ -119,8 +119,8 @@ fn a_recorded_type_that_leads_out_of_cni_path_is_not_executed(#[case] kind: &str
     scene.done("ADD", &chain(&[]), &pod);
     let mut record = scene.record("p").unwrap();
     let mut evil = record["steps"][1].clone();
-    evil["type"] = json!(kind);
-    evil["config"]["type"] = json!(kind);
+    evil["plugin"]["delegate"]["type"] = json!(kind);
+    evil["plugin"]["delegate"]["config"]["type"] = json!(kind);
     record["steps"].as_array_mut().unwrap().push(evil);
     for verb in ["DEL", "GC"] {
         scene.write_record("p", &record.to_string());

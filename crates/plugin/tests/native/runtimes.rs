@@ -38,7 +38,7 @@ fn install(scene: &Scene, list: impl AsRef<[u8]>) {
     scene.node.write(file, list).unwrap();
 }
 
-fn tool(verb: &str, network: &str, pod: &Pod) -> CniTool {
+fn tool<'n>(verb: &str, network: &str, pod: &Pod) -> CniTool {
     let tool = pod
         .node()
         .cnitool("/etc/cni/net.d", verb, network, pod.netns_path());

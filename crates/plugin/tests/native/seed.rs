@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{Scene, call, cni_path, host_link, ip, with};
 
-const DOCUMENT: &str = include_str!("../../src/native/conf/seed_001.json");
+const DOCUMENT: &str = include_str!("../../src/native_conf/seed_001.json");
 const NET: &str = "tailscale-cni";
 const LEASES: &str = "/var/lib/cni/networks/tailscale-cni";
 
@@ -77,7 +77,7 @@ fn the_log_says_that_policies_are_not_enforced_as_long_as_they_are_wanted() {
     let conf = with(document(), "log_file", json!(log));
     scene.done("ADD", &conf, &pod);
     let said = scene.node.read(log).unwrap();
-    assert!(said.contains("NetworkPolicy is not enforced"), "{said}");
+    assert!(said.contains("does not enforce NetworkPolicy"), "{said}");
     assert!(said.contains(r#""level":"warn""#), "{said}");
 
     let other = scene.pod("q");

@@ -1,8 +1,8 @@
 //! The node's networks in the order of families, without a contradiction.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 use super::super::document::Range;
 use super::super::error::CniConfError;
@@ -10,22 +10,6 @@ use node_config::Config;
 
 /// IPAM plugins that are told which addresses to give.
 pub(super) const RANGE_PLUGINS: [&str; 2] = ["headcni-ipam", "host-local"];
-
-/// Networks that the kernel treats in ways of its own: the plugin refuses them.
-const SPECIAL: [IpNet; 6] = [
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8)),
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 3)),
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 127)),
-    IpNet::V6(Ipv6Net::new_assert(
-        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
-        10,
-    )),
-    IpNet::V6(Ipv6Net::new_assert(
-        Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0),
-        8,
-    )),
-];
 
 /// Who has which addresses; of each at most one network per family, IPv4 before IPv6.
 #[derive(Debug)]
@@ -127,9 +111,8 @@ fn in_order(key: &'static str, nets: &[IpNet]) -> Result<Vec<IpNet>, CniConfErro
         }
     }
     for net in &nets {
-        let overlaps = |special: &&IpNet| special.contains(net) || net.contains(*special);
-        if let Some(special) = SPECIAL.iter().find(overlaps) {
-            let trouble = format!("overlaps {special}, which is no network for pods or services");
+        if let Some(special) = net::special_purpose(net) {
+            let trouble = format!("overlaps {}, which is {}", special.net, special.purpose);
             return Err(CniConfError::setting(key, net, trouble));
         }
     }

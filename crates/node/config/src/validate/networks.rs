@@ -12,27 +12,6 @@ use crate::values::{Networks, PerNode};
 /// The least that IPv6 needs (RFC 8200, section 5).
 const LEAST_IPV6_MTU_BYTES: u32 = 1280;
 
-/// Networks that pods and services can't have.
-const UNUSABLE: [(&str, &str); 11] = [
-    (
-        "0.0.0.0/8",
-        "is not a network: 0.0.0.0 stands for any address",
-    ),
-    ("127.0.0.0/8", "is loopback, which never leaves a machine"),
-    ("169.254.0.0/16", "is link-local, which is not routed"),
-    ("224.0.0.0/4", "is multicast"),
-    ("255.255.255.255/32", "is broadcast"),
-    ("100.64.0.0/10", "is the tailnet's own"),
-    (
-        "::/127",
-        "is not a network: :: stands for any address and ::1 for loopback",
-    ),
-    ("::ffff:0.0.0.0/96", "is IPv4 written as IPv6"),
-    ("fe80::/10", "is link-local, which is not routed"),
-    ("ff00::/8", "is multicast"),
-    ("fd7a:115c:a1e0::/48", "is the tailnet's own"),
-];
-
 /// A network and the key that says it.
 #[derive(Clone)]
 pub(super) struct Named {
@@ -110,13 +89,11 @@ fn by_key(nodes: &[Named]) -> BTreeMap<&KeyPath, Vec<Named>> {
 
 fn unusable(named: &Named) -> Option<Problem> {
     let net = named.net;
-    let (other, why) = UNUSABLE.iter().find(|(other, _)| {
-        let other: IpNet = other.parse().expect("the table has networks");
-        overlap(other, net)
-    })?;
+    let special = net::special_purpose(&net)?;
     Some(named.problem(format!(
-        "{net} can't be used, {other} {why}: take a private one, as 10.244.0.0/16 or \
-         fd00:10:244::/56"
+        "{net} can't be used, {} is {}: take a private one, as 10.244.0.0/16 or \
+         fd00:10:244::/56",
+        special.net, special.purpose
     )))
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{ByCredential, ByRouteState, ByPath, ByRepair, ByServerCall, ByTraffic};
+use super::labels::{ByCredential, ByPath, ByRepair, ByRouteState, ByServerCall, ByTraffic};
 use super::{Durations, Float, Times};
 
 /// All metrics of the mesh.

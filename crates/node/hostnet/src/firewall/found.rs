@@ -4,7 +4,7 @@ use std::fmt;
 
 use ipnet::IpNet;
 use net::nft::{Chain, HOOK_FORWARD, Policy, TableFamily};
-use net::ruleset::{PORTS_TABLE, TABLE};
+use ruleset::{PORTS_TABLE, TABLE};
 
 /// A firewall that has a say in what is forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use node_core::routing::{METRIC_UNREACHABLE, PRIORITY_MARKED, PRIORITY_MESH, TAI
 
 /// The table with the routes to other nodes. The number is that of our link group, so that one
 /// number means us wherever it stands.
-pub const MESH_TABLE: u32 = net::ruleset::LINK_GROUP;
+pub const MESH_TABLE: u32 = ruleset::LINK_GROUP;
 
 /// What IPv6 gives by default; said, because IPv4 gives another.
 const METRIC_MESH: u32 = 1024;

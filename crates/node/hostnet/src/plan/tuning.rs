@@ -22,7 +22,7 @@ pub(crate) fn uplinks<'a>(desired: &Desired, observed: &'a Observed) -> Vec<&'a 
             is_by && route.table == TABLE_MAIN && route.dst.prefix_len() == 0
         })
     };
-    let inside = &desired.contents.inside;
+    let inside = &desired.contents.mesh_ifaces;
     let is_outside = |link: &&Link| !inside.contains(&link.name);
     let links = observed.links.iter().filter(is_outside);
     links.filter(|link| is_default_by(link.index)).collect()

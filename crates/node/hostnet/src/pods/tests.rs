@@ -1,4 +1,4 @@
-use net::host_ports::Protocol;
+use ruleset::host_ports::Protocol;
 
 use super::*;
 use crate::Edit;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use net::Link;
-use net::ruleset::LINK_GROUP;
-use net::watch::Change;
+use net::monitor::Change;
+use ruleset::LINK_GROUP;
 
 use crate::Desired;
 

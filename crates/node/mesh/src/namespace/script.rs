@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ipnet::IpNet;
-use net::ruleset::LINK_GROUP;
+use ruleset::LINK_GROUP;
 
 use super::{INSIDE, LINK, PEER, Wanted};
 use node_core::tailnet::TAILNET;

@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use headscale::PreAuthKey;
 use ipnet::IpNet;
-use tailnet::headscale::PreAuthKey;
-use tailnet::localapi::{AuthKey, JoinError, Start};
+use tailscaled::localapi::{AuthKey, JoinError, Start};
 
 use super::{NOBODYS, Session};
 use crate::inputs::MeshInputs;
@@ -200,7 +200,7 @@ fn advertised(wanted: &Wanted, seen: &Seen, settings: &MeshInputs) -> Vec<IpNet>
 
 #[cfg(test)]
 mod tests {
-    use tailnet::headscale::Secret;
+    use headscale::Secret;
 
     use super::*;
     use node_config::{FoundSecret, SecretSource};

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use headscale::ClockSample;
 use ipnet::IpNet;
 use jiff::Timestamp;
-use tailnet::headscale::Clock;
-use tailnet::localapi::Status;
+use tailscaled::localapi::Status;
 
 use super::{FULL_PASS, Session, Situation};
 use crate::apart::{Addresses, intruders};
@@ -223,7 +223,7 @@ impl Session {
     }
 
     /// The server's clock and ours, once it has answered.
-    fn clock(&self) -> Option<Clock> {
+    fn clock(&self) -> Option<ClockSample> {
         self.server.as_ref().and_then(Server::clock)
     }
 

@@ -336,7 +336,7 @@ fn keys_that_expire_soon_are_told_of(#[case] hours: i64, #[case] holds: bool, #[
 /// What is told if the server says this time while it is six o'clock here.
 fn told_at_six(server: &str) -> Verdict {
     let at = |time: &str| format!("2026-11-16T{time}Z").parse().unwrap();
-    clock(Some(Clock {
+    clock(Some(ClockSample {
         server: at(server),
         local: at("06:00:00"),
     }))

@@ -18,20 +18,22 @@ impl Scene {
         Self { dir }
     }
 
-    fn store(&self) -> state::Store {
-        state::Store::new(self.dir.path(), &NetworkName::new("net").unwrap())
+    fn store(&self) -> attachment::RecordStore {
+        attachment::RecordStore::new(self.dir.path(), &NetworkName::new("net").unwrap())
     }
 
     /// Writes a record as a native ADD does.
     fn write(&self, container: &str, progress: &str, address: &str) -> Key {
         let key = Key::new("net", container, "eth0").unwrap();
         let record = json!({
-            "boot": state::boot_id(), "netns": "/run/netns/p", "netns_identity": null,
+            "boot": attachment::boot_id(), "netns": "/run/netns/p", "netns_identity": null,
             "args": "K8S_POD_NAMESPACE=web;K8S_POD_NAME=web-0;K8S_POD_UID=1",
             "progress": progress,
-            "steps": [{ "index": 0, "type": "headcni", "progress": progress, "config": {
-                "runtimeConfig": { "portMappings": [{ "hostPort": 8080, "containerPort": 80 }] },
-            } }],
+            "steps": [{ "index": 0, "progress": progress, "plugin": { "native": {
+                "port_mappings": { "mappings": [
+                    { "host": "any", "protocol": "tcp", "port": 8080, "pod_port": 80 },
+                ] },
+            } } }],
             "result": {
                 "interfaces": [
                     { "name": key.host_link(), "mac": "02:00:00:00:00:01" },
@@ -47,7 +49,7 @@ impl Scene {
     fn write_raw(&self, container: &str, record: &Value) {
         let held = self
             .store()
-            .hold_new(
+            .lock_for_add(
                 &cni::Attachment {
                     container: ContainerId::new(container).unwrap(),
                     ifname: IfName::new("eth0").unwrap(),
@@ -74,7 +76,7 @@ impl Scene {
         };
         for (container, ifname) in self.store().attachments().unwrap() {
             let key = Key::new("net", container.as_str(), ifname.as_str()).unwrap();
-            let sight = self.store().look(&key.attachment()).unwrap().unwrap();
+            let sight = self.store().snapshot(&key.attachment()).unwrap().unwrap();
             look.records.insert(key.clone(), Recorded::of(&key, sight));
         }
         look

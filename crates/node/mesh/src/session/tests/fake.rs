@@ -8,9 +8,9 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
+use headscale::{Client, Proxies, Secret};
 use serde_json::{Value, json};
-use tailnet::headscale::{Client, Proxies, Secret};
-use tailnet::localapi::LocalApi;
+use tailscaled::localapi::LocalApi;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::AbortOnDropHandle;
@@ -143,7 +143,7 @@ impl Fake {
     pub(super) fn server(&self, config: &Config) -> Server {
         let key = config.headscale.api_key_file.as_ref();
         let key = key.map(|_| Secret::new(KEY));
-        let settings = tailnet::headscale::Settings {
+        let settings = headscale::ClientOptions {
             url: self.url.clone(),
             api_key: key.clone(),
             ca_file: Some(
