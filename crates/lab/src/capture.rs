@@ -108,7 +108,7 @@ impl Capture {
             {
                 Ok(received) => received,
                 Err(Errno::EAGAIN) => return Ok(None),
-                // A link that went down says so once; what it had seen before is still here.
+                // A link that went down is reported once; queued frames remain.
                 Err(Errno::EINTR | Errno::ENETDOWN) => continue,
                 Err(error) => {
                     return Err(error).with_context(|| format!("watch {}", self.link));

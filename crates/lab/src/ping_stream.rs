@@ -26,7 +26,7 @@ const OUTAGE: Duration = Duration::from_millis(200);
 /// Answers that the kernel drops here would be taken for lost ones.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// Every raw socket of a netns gets all answers. The ID tells whose they are.
+/// Every raw socket of a netns gets all answers. The ID identifies the stream.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
 /// Runs until dropped.

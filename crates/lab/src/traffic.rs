@@ -69,7 +69,7 @@ fn echo(mut stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
 
 /// Returns the source address that the server saw.
 pub(crate) fn call_echo(place: &impl Netns, server: SocketAddr, message: &str) -> Result<IpAddr> {
-    let talk = || -> io::Result<String> {
+    let exchange = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&server, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(message.as_bytes())?;
@@ -79,7 +79,7 @@ pub(crate) fn call_echo(place: &impl Netns, server: SocketAddr, message: &str) -
         Ok(answer)
     };
     let answer = place
-        .enter(talk)?
+        .enter(exchange)?
         .with_context(|| format!("connect to {server}"))?;
     match answer.split_once('\n') {
         Some((peer, echo)) if echo == message => peer

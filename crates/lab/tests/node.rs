@@ -145,8 +145,8 @@ fn killing_the_owner_ends_holder_and_processes() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(owner.stderr.take().unwrap()).lines();
-    let pids = said
+    let output = BufReader::new(owner.stderr.take().unwrap()).lines();
+    let pids = output
         .map(|line| line.unwrap())
         .find_map(|line| line.strip_prefix("pids ").map(str::to_owned))
         .unwrap();
@@ -190,12 +190,12 @@ fn programs_inherit_only_harmless_variables() {
         let pod = node.pod("p").unwrap();
         for mut command in [node.command("env"), pod.command("env")] {
             command.env("NODE_NAME", "set for it");
-            let said = lab::run(&mut command).unwrap().stdout;
-            assert!(said.contains("NODE_NAME=set for it\n"), "{said}");
-            let names = said.lines().filter_map(|line| line.split('=').next());
+            let output = lab::run(&mut command).unwrap().stdout;
+            assert!(output.contains("NODE_NAME=set for it\n"), "{output}");
+            let names = output.lines().filter_map(|line| line.split('=').next());
             let (kept, others): (Vec<_>, Vec<_>) = names.partition(|name| KEPT.contains(name));
-            assert_eq!(others, ["NODE_NAME"], "{said}");
-            assert!(kept.contains(&"PATH") && kept.contains(&"HOME"), "{said}");
+            assert_eq!(others, ["NODE_NAME"], "{output}");
+            assert!(kept.contains(&"PATH") && kept.contains(&"HOME"), "{output}");
         }
         return;
     }

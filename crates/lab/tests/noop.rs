@@ -31,11 +31,11 @@ fn noop_behaves_as_configured_and_records_its_calls() {
     assert_eq!(outcome.ok_json().unwrap(), result);
     assert_eq!(outcome.stderr, "psst");
 
-    noop.report_error(123, "as told").unwrap();
+    noop.report_error(123, "configured").unwrap();
     let outcome = call("DEL");
     assert_eq!(
         (outcome.err_code(), outcome.err_msg()),
-        (Some(123), "as told")
+        (Some(123), "configured")
     );
 
     noop.reset().unwrap();

@@ -11,13 +11,13 @@ const PINGS: u32 = 10;
 /// Meanwhile packets go through the relay.
 const DIRECT_PATH_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) struct DemoPod<'a> {
+pub(super) struct DemoPod {
     /// Index of its node in the cluster.
     pub(super) index: usize,
     pub(super) pod: AttachedPod,
 }
 
-impl<'a> DemoPod<'a> {
+impl DemoPod {
     /// Attaches two pods on every node with the plugin.
     pub(super) fn two_each(cluster: &MeshCluster) -> Result<Vec<Self>> {
         let mut all = Vec::new();
@@ -60,7 +60,7 @@ pub(super) enum PairResult {
 }
 
 /// Gives nodes time to find direct paths. A pair without one is not a failure.
-pub(super) fn await_direct(cluster: &MeshCluster, pods: &[DemoPod<'_>]) {
+pub(super) fn await_direct(cluster: &MeshCluster, pods: &[DemoPod]) {
     let pairs = pods
         .iter()
         .flat_map(|from| pods.iter().map(move |to| (from, to)));
@@ -80,7 +80,7 @@ pub(super) fn await_direct(cluster: &MeshCluster, pods: &[DemoPod<'_>]) {
     });
 }
 
-pub(super) fn test_all(cluster: &MeshCluster, pods: &[DemoPod<'_>]) -> Result<Vec<Pair>> {
+pub(super) fn test_all(cluster: &MeshCluster, pods: &[DemoPod]) -> Result<Vec<Pair>> {
     let mut tested = Vec::new();
     for from in pods {
         for to in pods.iter().filter(|to| to.name() != from.name()) {
@@ -103,7 +103,7 @@ pub(super) fn test_all(cluster: &MeshCluster, pods: &[DemoPod<'_>]) -> Result<Ve
     Ok(tested)
 }
 
-fn test(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> PairResult {
+fn test(from: &DemoPod, to: &DemoPod, family: Family) -> PairResult {
     // Packets are lost when a path changes, so one retry.
     match try_once(from, to, family).or_else(|_| try_once(from, to, family)) {
         Ok((latency, is_source_kept)) => PairResult::Reached {
@@ -114,7 +114,7 @@ fn test(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> PairResult {
     }
 }
 
-fn try_once(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> Result<(Duration, bool)> {
+fn try_once(from: &DemoPod, to: &DemoPod, family: Family) -> Result<(Duration, bool)> {
     let (own, address) = (from.ip(family)?, to.ip(family)?);
     let times = latency(&from.pod.pod, address, PINGS)?;
     let server = EchoServer::start(&to.pod.pod, family, 0)?;
@@ -123,7 +123,7 @@ fn try_once(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> Result<(Dur
     Ok((times.p50, seen == own))
 }
 
-impl DemoPod<'_> {
+impl DemoPod {
     pub(super) fn ip(&self, family: Family) -> Result<IpAddr> {
         let is_of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == Family::V4);
         let found = self.pod.ips.iter().find(is_of_family);

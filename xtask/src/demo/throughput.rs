@@ -21,7 +21,7 @@ pub(super) struct PathThroughput {
 /// Between pods, and between their nodes over the same tailscaled.
 pub(super) fn over_mesh(
     cluster: &MeshCluster,
-    pods: &[DemoPod<'_>],
+    pods: &[DemoPod],
     time: Duration,
 ) -> Result<Vec<PathThroughput>> {
     let pod_on = |index: usize| {
@@ -39,7 +39,7 @@ pub(super) fn over_mesh(
     ensure!(addresses.len() == 2, "node-2 has {addresses:?} on the mesh");
     let between_nodes = PathThroughput {
         path: "node to node, over the same mesh",
-        bits_per_second: measure(first.node, second.node, [addresses[0], addresses[1]], time)?,
+        bits_per_second: measure(&first.node, &second.node, [addresses[0], addresses[1]], time)?,
     };
     Ok(vec![between_pods, between_nodes])
 }
@@ -50,7 +50,7 @@ pub(super) fn over_underlay(cluster: &MeshCluster, time: Duration) -> Result<Pat
     let v6 = port.v6.context("node-2 has no IPv6 on the underlay")?;
     Ok(PathThroughput {
         path: "node to node, without the mesh (unencrypted)",
-        bits_per_second: measure(first.node, second.node, [port.v4.into(), v6.into()], time)?,
+        bits_per_second: measure(&first.node, &second.node, [port.v4.into(), v6.into()], time)?,
     })
 }
 

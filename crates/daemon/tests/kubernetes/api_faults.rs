@@ -146,7 +146,7 @@ fn patches(plane: &ControlPlane) -> u64 {
     all.filter(|all| *all > 0).unwrap()
 }
 
-/// Watches continue after an outage. In a cluster without changes no event tells that the API is back.
+/// Watches continue after an outage. In a cluster without changes no event shows that the API is back.
 fn assert_reachable_again_after_a_cut(node: &MeshNode) {
     let await_reachable = |is| node.await_condition("KubernetesReachable", is, JOIN_TIMEOUT);
     let cut = format!(

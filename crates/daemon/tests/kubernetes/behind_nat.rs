@@ -42,7 +42,7 @@ fn a_node_behind_nat_works_with_its_tailnet_address_as_node_ip() {
     host_network_pods_are_reached(&cluster, &pods, &addresses);
 }
 
-/// As docs/install.md tells: the host joins before the kubelet starts.
+/// As in docs/install.md: the host joins before the kubelet starts.
 fn join(node: &Node, headscale: &Headscale) -> Tailscaled {
     let tailscaled = Tailscaled::start(node, headscale.ca_file()).unwrap();
     let join = Join {

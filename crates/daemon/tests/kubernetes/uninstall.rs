@@ -88,7 +88,7 @@ fn add_foreign_metadata(api: &KubeApi, name: &str) {
     let path = format!("/api/v1/nodes/{name}");
     let annotation = json!({ "metadata": { "annotations": { "example.org/ours": "1" } } });
     api.plane.admin().patch(&path, &annotation).unwrap();
-    let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "Said" });
+    let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "Test" });
     let conditions =
         json!({ "status": { "conditions": [condition("Ready"), condition("Other")] } });
     let path = format!("{path}/status");

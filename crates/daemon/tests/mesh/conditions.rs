@@ -27,7 +27,7 @@ fn each_mesh_condition_turns_false_with_its_remedy_and_true_again() {
     policy["acls"].as_array_mut().unwrap().push(rule);
     cluster.headscale.set_policy(&policy).unwrap();
     cluster.nodes[0].await_reported_true("PolicyAllowsPods");
-    eventually(JOIN_TIMEOUT, "pods talk again", || {
+    eventually(JOIN_TIMEOUT, "pods reach each other again", || {
         connectivity::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).ok()
     })
     .unwrap();
@@ -271,7 +271,7 @@ fn a_node_with_an_overlapping_pod_cidr_is_refused_without_harm_to_the_first() {
         node.await_ready(JOIN_TIMEOUT).unwrap();
     }
     let pods = [0, 1].map(|index: usize| cluster.nodes[index].pod("p").unwrap());
-    eventually(JOIN_TIMEOUT, "pods talk", || {
+    eventually(JOIN_TIMEOUT, "pods reach each other", || {
         connectivity::tcp(&pods[1].pod, &pods[0].pod, pods[0].ips[0]).ok()
     })
     .unwrap();

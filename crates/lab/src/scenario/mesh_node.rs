@@ -325,7 +325,7 @@ impl MeshNode {
     /// The tailscaled that the daemon manages.
     pub fn tailscaled_pid(&self) -> Result<u32> {
         let found = self.sh(&format!("pgrep -f -- --socket={TAILSCALED_SOCKET} || true"))?;
-        // Nodes share the host's PID namespace: the mount namespace tells whose process it is.
+        // Nodes share the host's PID namespace: the mount namespace identifies the node.
         let mounts = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
         let ours = mounts(self.node.holder_pid());
         let mut pids = found.lines().filter_map(|line| line.trim().parse().ok());
@@ -367,7 +367,7 @@ fn is_about(line: &str, condition: &str) -> bool {
     line.contains(&format!("condition={condition} "))
 }
 
-/// A peer has `Relay` even if it is reached directly; only `CurAddr` tells.
+/// A peer has `Relay` even if it is reached directly; only `CurAddr` shows it.
 fn path(status: &Value, cidrs: &[String]) -> MeshPath {
     let peers = status["Peer"].as_object().into_iter().flatten();
     let is_one = |route: &str| cidrs.iter().any(|cidr| cidr == route);

@@ -83,8 +83,8 @@ fn kubelets_run_pods_that_reach_each_other_and_leave_nothing() {
     let [one, two] = [one, two].map(|path| await_ready(admin, &path));
     for address in two["status"]["podIPs"].as_array().unwrap() {
         let address = address["ip"].as_str().unwrap();
-        let said = worker.exec(&one, &["ping", "-c", "1", address]).unwrap();
-        assert!(said.status.success(), "{address}: {said:?}");
+        let output = worker.exec(&one, &["ping", "-c", "1", address]).unwrap();
+        assert!(output.status.success(), "{address}: {output:?}");
     }
     assert_eq!(one["status"]["podIPs"].as_array().unwrap().len(), 2);
 

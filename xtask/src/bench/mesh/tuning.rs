@@ -61,7 +61,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
     Ok(all.into())
 }
 
-fn rate(nodes: &TwoNodes<'_>, streams: u8, is_on: bool) -> Result<f64> {
+fn rate(nodes: &TwoNodes, streams: u8, is_on: bool) -> Result<f64> {
     let switch = if is_on { "on" } else { "off" };
     nodes.run_on_both(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
     let load = Load::Tcp { streams };

@@ -39,15 +39,15 @@ pub(super) struct Sent {
     pub(super) cpu_per_gigabyte: f64,
 }
 
-pub(super) struct TwoNodes<'a> {
-    nodes: [&'a Node; 2],
+pub(super) struct TwoNodes {
+    nodes: [Node; 2],
     pods: [AttachedPod; 2],
     /// Of the second node, on the underlay and on the mesh.
     addresses: [[IpAddr; 2]; 2],
     tailscaleds: [u32; 2],
 }
 
-impl<'a> TwoNodes<'a> {
+impl TwoNodes {
     pub(super) fn new(cluster: &MeshCluster) -> Result<Self> {
         let [first, second] = &cluster.nodes[..] else {
             anyhow::bail!("the cluster must have two nodes");
@@ -57,7 +57,7 @@ impl<'a> TwoNodes<'a> {
         let mesh = second.tailnet_ips()?;
         ensure!(mesh.len() == 2, "the second node has {mesh:?} on the mesh");
         Ok(Self {
-            nodes: [first.node, second.node],
+            nodes: [first.node.clone(), second.node.clone()],
             pods: [first.pod("p")?, second.pod("p")?],
             addresses: [[port.v4.into(), v6.into()], [mesh[0], mesh[1]]],
             tailscaleds: [first.tailscaled_pid()?, second.tailscaled_pid()?],
@@ -94,7 +94,7 @@ impl<'a> TwoNodes<'a> {
             let [from, to] = &self.pods;
             lab::throughput(&from.pod, (&to.pod, address), load, time)
         } else {
-            let [from, to] = self.nodes;
+            let [from, to] = &self.nodes;
             lab::throughput(from, (to, address), load, time)
         };
         let bits_per_second = measured?.bits_per_second;
@@ -121,7 +121,7 @@ impl<'a> TwoNodes<'a> {
         if ends == Endpoints::Pods {
             lab::latency(&self.pods[0].pod, address, count)
         } else {
-            lab::latency(self.nodes[0], address, count)
+            lab::latency(&self.nodes[0], address, count)
         }
     }
 
@@ -142,7 +142,7 @@ impl<'a> TwoNodes<'a> {
 
     /// Runs a program on both nodes.
     pub(super) fn run_on_both(&self, line: &[&str]) -> Result<()> {
-        for node in self.nodes {
+        for node in &self.nodes {
             node.run(line)?;
         }
         Ok(())
