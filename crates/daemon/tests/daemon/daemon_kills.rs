@@ -85,7 +85,7 @@ fn random_sigkills_of_the_daemon_during_500_cni_calls_leak_nothing() {
         assert!(kills > 5, "only {kills} kills");
     });
 
-    let daemon = node.start_daemon();
+    let _daemon = node.start_daemon();
     let listed = client(&node).pods().unwrap();
     assert!(
         listed.iter().all(|pod| pod.state == PodState::Attached),

@@ -195,7 +195,7 @@ fn a_read_only_state_directory_is_reported_and_written_once_it_is_writable() {
 #[test]
 fn a_deleted_run_directory_is_recreated_with_its_files_and_socket() {
     let node = DaemonNode::new();
-    let daemon = node.start_daemon();
+    let _daemon = node.start_daemon();
     node.sh("rm -r /run/headcni");
     eventually(REPAIR_TIMEOUT, "subnet.env is back", || {
         node.read("/run/headcni/subnet.env").map(drop)

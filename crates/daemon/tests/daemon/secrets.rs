@@ -1,6 +1,8 @@
 //! A running daemon never reveals keys: not in its log, and not in any response.
 
 
+use api::http::HttpClient;
+use api::messages::Resource;
 use lab::scenario::DaemonNode;
 use lab::{Netns, Running, tools};
 use rstest::rstest;

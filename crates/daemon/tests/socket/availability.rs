@@ -87,7 +87,7 @@ fn with_a_stopped_daemon_pods_start_and_each_call_logs_one_error_line() {
     let server = Process::start(&scene.socket());
     server.stop();
     assert_logged(&scene, "within 200ms");
-    server.restart();
+    server.resume();
     let pod = scene.node.pod("after").unwrap();
     scene.done("ADD", &native(), &pod);
     let seen = || {
@@ -152,7 +152,7 @@ fn a_full_event_queue_refuses_events_and_lists_the_pods_again() {
     // Queries are still answered.
     let client = Client::new(scene.socket(), SOON);
     assert_eq!(client.status().unwrap().node_name, "n1");
-    server.restart();
+    server.resume();
     server.await_events(4);
 }
 
