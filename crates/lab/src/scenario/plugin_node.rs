@@ -66,13 +66,13 @@ impl PluginNode {
     }
 
     /// A new pod without interface.
-    pub fn pod(&self, name: &str) -> Pod<'_> {
+    pub fn pod(&self, name: &str) -> Pod {
         self.node.pod(name).unwrap()
     }
 
     /// A new pod with `eth0`, and the result of its ADD.
     #[track_caller]
-    pub fn attached(&self, name: &str, conf: &Value) -> (Pod<'_>, Value) {
+    pub fn attached(&self, name: &str, conf: &Value) -> (Pod, Value) {
         let pod = self.pod(name);
         let result = self.succeed("ADD", conf, &pod).ok_json().unwrap();
         (pod, result)

@@ -139,7 +139,7 @@ fn a_rollback_that_fails_is_told_and_finished_by_del() {
 
     plugin.fail("DEL", &conf, &pod, 42);
     assert!(plugin.record("p").is_some(), "still not undone");
-    third.behave().unwrap();
+    third.reset().unwrap();
     plugin.succeed("DEL", &conf, &pod);
     assert_eq!(third.verbs().unwrap(), ["ADD", "DEL", "DEL", "DEL"]);
     plugin.node.assert_unchanged(&before);

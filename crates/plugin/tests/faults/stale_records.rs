@@ -69,7 +69,7 @@ enum Number {
 }
 
 /// Does an ADD for the pod `p`, deletes its namespace and makes another one at the same path.
-fn path_reused(plugin: &PluginNode, number: Number) -> Pod<'_> {
+fn path_reused(plugin: &PluginNode, number: Number) -> Pod {
     let conf = unmasqueraded_chain();
     let attach = || {
         let pod = plugin.pod("p");

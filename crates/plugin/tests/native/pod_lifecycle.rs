@@ -24,13 +24,13 @@ pub(crate) enum State {
 /// A pod with its state.
 pub(crate) struct Life<'a> {
     plugin: &'a PluginNode,
-    pod: Pod<'a>,
+    pod: Pod,
     conf: Value,
     state: State,
 }
 
 impl<'a> Life<'a> {
-    pub(crate) fn new(plugin: &'a PluginNode, pod: Pod<'a>, conf: Value) -> Self {
+    pub(crate) fn new(plugin: &'a PluginNode, pod: Pod, conf: Value) -> Self {
         let state = State::Free;
         Self {
             plugin,
@@ -44,7 +44,7 @@ impl<'a> Life<'a> {
         self.pod.name()
     }
 
-    pub(crate) fn pod(&self) -> &Pod<'a> {
+    pub(crate) fn pod(&self) -> &Pod {
         &self.pod
     }
 

@@ -20,8 +20,8 @@ pub(super) const GATEWAY: [&str; 2] = ["10.9.0.1", "fd00:9::1"];
 pub(super) const PORT: u16 = 5000;
 
 /// A pod that is not what it should be, or one that suffers from it.
-pub(super) struct Party<'a> {
-    pub(super) pod: Pod<'a>,
+pub(super) struct Party {
+    pub(super) pod: Pod,
     /// Of IPv4, and of IPv6 if it has one.
     pub(super) ips: Vec<IpAddr>,
     pub(super) mac: Mac,
@@ -30,7 +30,7 @@ pub(super) struct Party<'a> {
     pub(super) host_mac: Mac,
 }
 
-impl<'a> Party<'a> {
+impl Party {
     fn new(plugin: &'a PluginNode, name: &str, conf: &Value) -> Self {
         let (pod, result) = plugin.attached(name, conf);
         let mac = |index: usize| -> Mac {
@@ -74,8 +74,8 @@ fn as_ipv6(ip: IpAddr) -> Option<Ipv6Addr> {
 /// Who is on the node, and the attacker's hand on its own link.
 pub(super) struct Stage<'a> {
     pub(super) plugin: &'a PluginNode,
-    pub(super) attacker: Party<'a>,
-    pub(super) victim: Party<'a>,
+    pub(super) attacker: Party,
+    pub(super) victim: Party,
     link: RawLink,
 }
 

@@ -4,7 +4,7 @@ use lab::scenario::PluginNode;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Icmpv6, Ipv6, Mac, Protocol, RouterAdvertisement};
+use lab::frames::{Ethernet, Icmpv6, IpNumber, Ipv6, Mac, RouterAdvertisement};
 use lab::{Netns, eventually};
 use rstest::rstest;
 use serde_json::Value;
@@ -19,10 +19,10 @@ const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad);
 /// Sends an advertisement as it should be, and one behind a header that some guards don't look
 /// behind: <https://www.rfc-editor.org/rfc/rfc7113>
 fn advertise(stage: &Stage) {
-    const IPPROTO_DSTOPTS: Protocol = Protocol(60);
+    const IPPROTO_DSTOPTS: IpNumber = IpNumber(60);
     const HEAD_BYTES: usize = 40;
     // The next header, this one's length less 8, and an option that only pads.
-    let options = [Protocol::ICMPV6.0, 0, 1, 4, 0, 0, 0, 0];
+    let options = [IpNumber::IPV6_ICMP.0, 0, 1, 4, 0, 0, 0, 0];
     let about = RouterAdvertisement {
         router_lifetime: Duration::from_mins(10),
         prefix: Some(("2001:db8:bad::".parse().unwrap(), 64)),

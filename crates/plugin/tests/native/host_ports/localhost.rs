@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Frame, Ipv4, Protocol};
+use lab::frames::{Ethernet, Frame, IpNumber, Ipv4};
 use lab::{Capture, EchoServer, Family, Netns, RawLink};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -71,6 +71,6 @@ fn a_neighbour_cannot_reach_a_port_of_127_0_0_1(#[case] conf: &Value) {
         .unwrap();
     let is_mark = |frame: &Frame| frame.udp_payload() == Some(b"mark");
     let frames = seen.until(Duration::from_secs(5), is_mark).unwrap();
-    let is_led = |frame: &&Frame| frame.protocol() == Some(Protocol(6));
+    let is_led = |frame: &&Frame| frame.protocol() == Some(IpNumber(6));
     assert_eq!(frames.iter().find(is_led), None);
 }

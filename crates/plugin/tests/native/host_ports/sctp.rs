@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Frame, Ipv4, Protocol};
+use lab::frames::{Ethernet, Frame, IpNumber, Ipv4};
 use lab::{Capture, RawLink};
 
 use super::{Site, UPLINK, mapping, publishing};
 use crate::networks::{ip, ipv4};
 
-const SCTP: Protocol = Protocol(132);
+const SCTP: IpNumber = IpNumber(132);
 
 /// CRC-32C, which SCTP has for a checksum: RFC 9260, appendix A.
 fn checksum(bytes: &[u8]) -> u32 {
