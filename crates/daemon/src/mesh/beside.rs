@@ -28,7 +28,7 @@ pub(super) async fn has_another(config: &Config) -> bool {
     if socket == ours::socket() {
         return false;
     }
-    let theirs = LocalApi::new(socket).within(ANSWER);
+    let theirs = LocalApi::new(socket).with_timeout(ANSWER);
     theirs.status().await.is_ok()
 }
 

@@ -1,7 +1,7 @@
 //! A tailscaled in the words of [`plan`](super::plan), and back.
 
 use ipnet::IpNet;
-use tailscaled::localapi::{Member, Prefs, PrefsEdit, StartPrefs, State, Status};
+use tailscaled::localapi::{BackendState, MaskedPrefs, PeerStatus, Prefs, StartPrefs, Status};
 
 use super::plan::{self, Edit, Login, OtherNode, Own, Seen, ServerView};
 use super::remotes::Claim;
@@ -20,7 +20,7 @@ pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
             takes_dns: prefs.corp_dns,
             shields_up: prefs.shields_up,
         },
-        serving: status.this.served.clone(),
+        serving: status.self_node.primary_routes.clone(),
         peers: status
             .peers
             .iter()
@@ -29,7 +29,7 @@ pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
                 name: name(peer),
                 is_namesake: false,
                 is_gone: false,
-                routes: peer.served.clone(),
+                routes: peer.primary_routes.clone(),
             })
             .collect(),
         server,
@@ -37,7 +37,7 @@ pub(super) fn seen(status: &Status, prefs: &Prefs, server: ServerView) -> Seen {
 }
 
 /// What the server calls a member. Its own word for itself can be another's name.
-fn name(peer: &Member) -> String {
+fn name(peer: &PeerStatus) -> String {
     let given = peer.dns_name.split('.').next().unwrap_or_default();
     if given.is_empty() {
         return peer.host_name.clone();
@@ -47,44 +47,47 @@ fn name(peer: &Member) -> String {
 
 fn login(status: &Status) -> Login {
     match status.state {
-        State::NoState | State::Starting | State::Running if status.is_turned_away() => {
+        BackendState::NoState | BackendState::Starting | BackendState::Running
+            if status.is_rejected_by_control() =>
+        {
             Login::Needed
         }
-        State::NeedsLogin => Login::Needed,
-        State::NeedsMachineAuth => Login::Awaited,
-        State::Stopped => Login::Stopped,
-        State::Running if status.this.is_expired => Login::Needed,
-        State::Running => Login::Running,
-        State::NoState | State::InUseOtherUser | State::Starting | State::Other(_) => {
-            Login::Starting
-        }
+        BackendState::NeedsLogin => Login::Needed,
+        BackendState::NeedsMachineAuth => Login::Awaited,
+        BackendState::Stopped => Login::Stopped,
+        BackendState::Running if status.self_node.is_expired => Login::Needed,
+        BackendState::Running => Login::Running,
+        BackendState::NoState
+        | BackendState::InUseOtherUser
+        | BackendState::Starting
+        | BackendState::Other(_) => Login::Starting,
     }
 }
 
 /// What other members say that they serve.
 pub(super) fn claims(status: &Status) -> Vec<Claim> {
-    let claim = |peer: &Member| Claim {
+    let claim = |peer: &PeerStatus| Claim {
         id: lasting_id(peer).to_owned(),
         node: name(peer),
         tags: peer.tags.clone(),
         addresses: peer.addresses.clone(),
-        served: peer.served.clone(),
+        served: peer.primary_routes.clone(),
     };
     status.peers.iter().map(claim).collect()
 }
 
 /// What tells a member from all others: the server's number for it, or its key where there is none.
-fn lasting_id(member: &Member) -> &str {
+fn lasting_id(member: &PeerStatus) -> &str {
     if member.id.is_empty() {
-        &member.key
+        &member.public_key
     } else {
         &member.id
     }
 }
 
 /// A change, as tailscaled takes it.
-pub(super) fn prefs_edit(edit: &Edit) -> PrefsEdit {
-    PrefsEdit {
+pub(super) fn prefs_edit(edit: &Edit) -> MaskedPrefs {
+    MaskedPrefs {
         want_running: edit.run.then_some(true),
         hostname: edit.hostname.clone(),
         advertise_routes: edit.advertised.clone(),
@@ -93,20 +96,20 @@ pub(super) fn prefs_edit(edit: &Edit) -> PrefsEdit {
         no_stateful_filtering: edit.pass_stateless.then_some(Some(true)),
         corp_dns: edit.leave_dns.then_some(false),
         shields_up: edit.lower_shields.then_some(false),
-        ..PrefsEdit::default()
+        ..MaskedPrefs::default()
     }
 }
 
 /// All that our own is told with its login.
 pub(super) fn start_prefs(own: &Own, routes: Vec<IpNet>) -> StartPrefs {
-    StartPrefs::fresh(&PrefsEdit {
+    StartPrefs::new(&MaskedPrefs {
         control_url: Some(own.server.clone()),
         hostname: Some(own.hostname.clone()),
         advertise_routes: Some(routes),
         route_all: Some(true),
         no_snat: Some(true),
         no_stateful_filtering: Some(Some(true)),
-        ..PrefsEdit::default()
+        ..MaskedPrefs::default()
     })
 }
 
@@ -117,10 +120,10 @@ mod tests {
     #[test]
     fn a_member_is_called_as_the_server_calls_it() {
         let called = |dns_name: &str| {
-            name(&Member {
+            name(&PeerStatus {
                 host_name: "node-1".to_owned(),
                 dns_name: dns_name.to_owned(),
-                ..Member::default()
+                ..PeerStatus::default()
             })
         };
         assert_eq!(called("node-1-x7.tail.test."), "node-1-x7");
@@ -129,11 +132,11 @@ mod tests {
 
     #[test]
     fn a_member_is_known_by_what_it_did_not_choose() {
-        let member = |id: &str| Member {
+        let member = |id: &str| PeerStatus {
             id: id.to_owned(),
             key: "nodekey:ab".to_owned(),
             host_name: "n1".to_owned(),
-            ..Member::default()
+            ..PeerStatus::default()
         };
         assert_eq!(lasting_id(&member("7")), "7");
         assert_eq!(lasting_id(&member("")), "nodekey:ab");

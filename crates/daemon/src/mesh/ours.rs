@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use tailscaled::supervisor::Tailscaled;
+use tailscaled::supervisor::TailscaledSpec;
 
 use super::{Way, namespace};
 use crate::config::Config;
@@ -14,9 +14,9 @@ pub(super) fn socket() -> &'static Path {
 }
 
 /// How it is to run by a configuration, in this way.
-pub(super) fn settings(config: &Config, way: Way) -> Tailscaled {
+pub(super) fn settings(config: &Config, way: Way) -> TailscaledSpec {
     let tailscale = &config.tailscale;
-    let mut settings = Tailscaled::new(
+    let mut settings = TailscaledSpec::new(
         find(
             &tailscale.program,
             env::var_os("PATH").unwrap_or_default().as_ref(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use tailscaled::localapi::{PacketFilter, Reach};
+use tailscaled::localapi::{Coverage, PacketFilter};
 
 /// What gets through, as far as it is not all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Passage {
         let mut found = Self::default();
         for to in local {
             let whole = base.iter().find(|base| base.contains(to)).unwrap_or(to);
-            let is_shut = !filter.lets_any(whole, to);
+            let is_shut = !filter.allows_any(whole, to);
             let others = others.iter().filter(|other| is_same_family(other, to));
             let mut sources: Vec<&IpNet> = others.collect();
             if is_shut {
@@ -34,13 +34,13 @@ impl Passage {
                 sources.push(whole);
             }
             for from in sources {
-                match filter.reach(from, to) {
-                    Reach::Whole => {}
-                    Reach::Part => {
+                match filter.coverage(from, to) {
+                    Coverage::Full => {}
+                    Coverage::Partial => {
                         found.partly.insert(*from);
-                        found.passing.extend(filter.passing(from, to));
+                        found.passing.extend(filter.allowed(from, to));
                     }
-                    Reach::Nothing => found.blocked.push((*from, *to)),
+                    Coverage::None => found.blocked.push((*from, *to)),
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headscale::ClockSample;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use tailscaled::localapi::Member;
+use tailscaled::localapi::PeerStatus;
 
 use super::outside::MOST;
 use super::passage::Passage;
@@ -142,7 +142,7 @@ pub fn served(wanted: &Wanted, seen: &Seen, conflicts: &[Conflict]) -> Verdict {
 }
 
 /// What is wrong with this node's own tags: others send packets only to who has the tag of all nodes.
-pub fn untagged(seen: &Seen, this: &Member, tag: &str, is_ours: bool) -> Option<String> {
+pub fn untagged(seen: &Seen, this: &PeerStatus, tag: &str, is_ours: bool) -> Option<String> {
     // Whoever is no member has no tags.
     if seen.login != Login::Running || this.tags.iter().any(|it| it == tag) {
         return None;

@@ -73,7 +73,7 @@ impl Session {
         self.count(wanted, seen, status, &tag).await;
 
         let is_ours = wanted.own.is_some();
-        let untagged = verdict::untagged(seen, &status.this, &tag, is_ours);
+        let untagged = verdict::untagged(seen, &status.self_node, &tag, is_ours);
         let served = routed.clone().and(untagged);
         let left_out = verdict::left_out(&situation.outside.left_out);
         let link = link::of(self.way, &config.tailscale.interface, status, &host);
@@ -88,7 +88,7 @@ impl Session {
         let mut told = vec![
             (
                 Condition::MeshJoined,
-                verdict::joined(seen, is_ours, &status.this.host_name, &status.health),
+                verdict::joined(seen, is_ours, &status.self_node.host_name, &status.health),
             ),
             (
                 Condition::NetworksUnique,
@@ -246,7 +246,7 @@ impl Session {
         let all = [
             Credential {
                 name: "node-key",
-                expires: status.this.key_expiry,
+                expires: status.self_node.key_expiry,
                 remedy: renewal(self.way, can_make, self.logins.keys.pre_auth_key.is_some()),
             },
             Credential {
