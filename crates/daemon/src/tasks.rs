@@ -22,7 +22,7 @@ use node_core::metrics::Metrics;
 use node_core::reconcile::{self, Controller, Inputs, Reconciled, Telemetry};
 use node_core::{KubeNodes, MeshLink, MeshState, NodeName};
 use node_hostnet::{Desired, Wanted};
-use node_mesh::Way;
+use node_mesh::TailscaledMode;
 use node_podcidr::Discovery;
 use node_podcidr::controller::PodCidrController;
 use node_pods::Pods;
@@ -173,7 +173,7 @@ impl Tasks {
     }
 
     fn start_mesh(&mut self, pods: &Arc<Pods>, signals: &node_hostnet::Signals) {
-        let controller = node_mesh::Ends {
+        let controller = node_mesh::MeshController {
             channels: node_mesh::MeshChannels {
                 node_config: self.channels.node_config.subscribe(),
                 kube_nodes: self.channels.kube_nodes.subscribe(),
@@ -184,7 +184,7 @@ impl Tasks {
             state_dir: paths::DAEMON_STATE_DIR.into(),
             own_network: Arc::clone(&signals.mesh),
         };
-        self.spawn("mesh", node_mesh::keep(controller, self.shutdown.clone()));
+        self.spawn("mesh", controller.run(self.shutdown.clone()));
     }
 
     fn start_cniconf(&mut self, pods: &Arc<Pods>) {
@@ -366,7 +366,7 @@ fn write_cni_files(node: &NodeConfig, mesh: &MeshState, pods: &Pods) -> Result<R
 /// Why no pod may start yet: on a node that the mesh never served, it would reach no other node.
 fn first_time_gate(config: &Config, mesh: &MeshState) -> Result<(), String> {
     // Where tailscaled runs makes no difference here.
-    if mesh.has_served || Way::choose(config, false) == Way::None {
+    if mesh.has_served || TailscaledMode::choose(config, false) == TailscaledMode::Disabled {
         return Ok(());
     }
     Err(
