@@ -29,7 +29,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
     let mut cluster = Cluster::new(&grounds)?;
     for member in &cluster.members {
         let config = member.config(&cluster.headscale.url());
-        member.configure(&format!("{config}  namespace: own\n"))?;
+        member.configure(&format!("{config}  netns: own\n"))?;
     }
     cluster.start()?;
     let nodes = TwoNodes::new(&cluster)?;
