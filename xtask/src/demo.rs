@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use lab::{Cluster, Grounds, JOINED, Site};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, Site, Topology};
 
 use crate::dist;
 use crate::privilege::{as_root, require_root_available};
@@ -76,21 +76,21 @@ fn demonstrate(keep: bool) -> Result<()> {
     let start = Instant::now();
 
     progress(start, "starting three nodes, one of them behind NAT");
-    let grounds = Grounds::new(&SITES)?;
-    let sniffers = grounds.watch()?;
+    let grounds = Topology::new(&SITES)?;
+    let sniffers = grounds.sniff()?;
     progress(start, "starting Headscale with an embedded DERP relay");
-    let mut cluster = Cluster::new(&grounds)?;
+    let mut cluster = MeshCluster::on(grounds.clone())?;
     progress(start, "starting headcni-daemon on every node");
-    for member in &mut cluster.members {
-        member.launch()?;
+    for member in &mut cluster.nodes {
+        member.start_daemon()?;
     }
-    for member in &cluster.members {
-        member.await_ready(JOINED)?;
-        let pod_cidrs = member.networks().join(" and ");
+    for member in &cluster.nodes {
+        member.await_ready(JOIN_TIMEOUT)?;
+        let pod_cidrs = member.pod_cidrs().join(" and ");
         let name = member.node.name();
         progress(start, &format!("{name} serves {pod_cidrs}"));
     }
-    cluster.await_mesh()?;
+    cluster.await_routes()?;
 
     progress(start, "attaching two pods on every node by CNI");
     let pods = DemoPod::two_each(&cluster)?;
@@ -103,7 +103,7 @@ fn demonstrate(keep: bool) -> Result<()> {
     progress(start, "measuring throughput");
     let mut measured = throughput::over_mesh(&cluster, &pods, THROUGHPUT_TIME)?;
     // Before the plain traffic: it is too much for the sniffers, and no pod's.
-    let accounts: Result<Vec<_>> = sniffers.into_iter().map(lab::Sniffer::end).collect();
+    let accounts: Result<Vec<_>> = sniffers.into_iter().map(lab::Sniffer::finish).collect();
     measured.push(throughput::over_underlay(&cluster, THROUGHPUT_TIME)?);
     println!("\n{}", table::throughputs(&measured));
 

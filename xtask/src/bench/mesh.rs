@@ -15,7 +15,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Latency, Load, Site};
+use lab::scenario::{MeshCluster, Site, Topology};
+use lab::{Latency, Load};
 
 use super::table::machine;
 use samples::Samples;
@@ -92,9 +93,9 @@ struct Compared {
 }
 
 fn compare(rounds: usize) -> Result<Compared> {
-    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
-    let mut cluster = Cluster::new(&grounds)?;
-    cluster.start()?;
+    let grounds = Topology::new(&[Site::Open, Site::Open])?;
+    let mut cluster = MeshCluster::on(grounds)?;
+    cluster.start_daemons()?;
     let nodes = TwoNodes::new(&cluster)?;
     nodes.await_direct(&cluster)?;
 

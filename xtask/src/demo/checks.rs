@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::{Result, bail};
-use lab::Account;
+use lab::SnifferReport;
 
 use super::pairs::{Pair, PairResult};
 
@@ -19,7 +19,7 @@ struct Check {
 
 impl Checks {
     /// From the results of the pairs and the frames that the sniffers saw meanwhile.
-    pub(super) fn of(pairs: &[Pair], accounts: &[Account]) -> Self {
+    pub(super) fn of(pairs: &[Pair], accounts: &[SnifferReport]) -> Self {
         let results: Vec<&PairResult> = pairs.iter().flat_map(|pair| &pair.results).collect();
         let count = |is: fn(&PairResult) -> bool| results.iter().filter(|one| is(one)).count();
         let is_reached = |one: &PairResult| matches!(one, PairResult::Reached { .. });
@@ -30,7 +30,7 @@ impl Checks {
             detail: format!("{some} of {}", results.len()),
         };
         let frames: u64 = accounts.iter().map(|account| account.frames).sum();
-        let of_frames = |name, check: fn(&Account) -> Result<()>| {
+        let of_frames = |name, check: fn(&SnifferReport) -> Result<()>| {
             let outcome = accounts.iter().try_for_each(check);
             Check {
                 passed: outcome.is_ok() && frames > 0,
@@ -46,11 +46,11 @@ impl Checks {
             of_all("source addresses were kept", count(is_kept)),
             of_frames(
                 "no packet of a pod crossed a wire unencrypted",
-                Account::check_nothing_in_clear,
+                SnifferReport::check_nothing_in_clear,
             ),
             of_frames(
                 "no packet left for an address outside",
-                Account::check_no_strays,
+                SnifferReport::check_no_strays,
             ),
         ])
     }
@@ -104,10 +104,10 @@ mod tests {
         }
     }
 
-    fn seen(frames: u64) -> Account {
-        Account {
+    fn seen(frames: u64) -> SnifferReport {
+        SnifferReport {
             frames,
-            ..Account::default()
+            ..SnifferReport::default()
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
         for pairs in [&lost, &foreign] {
             Checks::of(pairs, &[seen(1)]).result().unwrap_err();
         }
-        let blind = Account {
+        let blind = SnifferReport {
             dropped: 1,
             ..seen(5)
         };

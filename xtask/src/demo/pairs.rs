@@ -4,25 +4,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lab::{
-    Attached, Cluster, EchoServer, Family, Member, MeshPath, Netns, Pulse, eventually, latency,
-};
+use lab::scenario::{AttachedPod, MeshCluster, MeshNode, MeshPath};
+use lab::{EchoServer, Family, Netns, PingStream, eventually, latency};
 
 const PINGS: u32 = 10;
 /// Meanwhile packets go through the relay.
 const DIRECT_PATH_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) struct DemoPod<'a> {
+pub(super) struct DemoPod {
     /// Index of its node in the cluster.
     pub(super) index: usize,
-    pub(super) pod: Attached<'a>,
+    pub(super) pod: AttachedPod,
 }
 
-impl<'a> DemoPod<'a> {
+impl DemoPod {
     /// Attaches two pods on every node with the plugin.
-    pub(super) fn two_each(cluster: &Cluster<'a>) -> Result<Vec<Self>> {
+    pub(super) fn two_each(cluster: &MeshCluster) -> Result<Vec<Self>> {
         let mut all = Vec::new();
-        for (index, member) in cluster.members.iter().enumerate() {
+        for (index, member) in cluster.nodes.iter().enumerate() {
             for name in ["a", "b"] {
                 let pod = member
                     .pod(name)
@@ -61,17 +60,17 @@ pub(super) enum PairResult {
 }
 
 /// Gives nodes time to find direct paths. A pair without one is not a failure.
-pub(super) fn await_direct(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) {
+pub(super) fn await_direct(cluster: &MeshCluster, pods: &[DemoPod]) {
     let pairs = pods
         .iter()
         .flat_map(|from| pods.iter().map(move |to| (from, to)));
     let on_two_nodes = pairs.filter(|(from, to)| from.index < to.index);
     // tailscaled searches for a path only while there is traffic.
-    let pulses =
-        on_two_nodes.filter_map(|(from, to)| Pulse::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
-    let _pulses: Vec<Pulse> = pulses.collect();
-    let members = &cluster.members;
-    let is_direct = |from: &Member<'_>, to: &Member<'_>| {
+    let pulses = on_two_nodes
+        .filter_map(|(from, to)| PingStream::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
+    let _pulses: Vec<PingStream> = pulses.collect();
+    let members = &cluster.nodes;
+    let is_direct = |from: &MeshNode, to: &MeshNode| {
         from.number == to.number || from.path_to(to).is_ok_and(|path| path == MeshPath::Direct)
     };
     let _ = eventually(DIRECT_PATH_TIMEOUT, "direct paths", || {
@@ -81,7 +80,7 @@ pub(super) fn await_direct(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) {
     });
 }
 
-pub(super) fn test_all(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> Result<Vec<Pair>> {
+pub(super) fn test_all(cluster: &MeshCluster, pods: &[DemoPod]) -> Result<Vec<Pair>> {
     let mut tested = Vec::new();
     for from in pods {
         for to in pods.iter().filter(|to| to.name() != from.name()) {
@@ -89,7 +88,7 @@ pub(super) fn test_all(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> Result<Ve
             let path = if from.index == to.index {
                 "same node".to_owned()
             } else {
-                let [source, target] = [from, to].map(|pod| &cluster.members[pod.index]);
+                let [source, target] = [from, to].map(|pod| &cluster.nodes[pod.index]);
                 source.path_to(target)?.to_string()
             };
             let (from, to) = (from.name(), to.name());
@@ -104,7 +103,7 @@ pub(super) fn test_all(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> Result<Ve
     Ok(tested)
 }
 
-fn test(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> PairResult {
+fn test(from: &DemoPod, to: &DemoPod, family: Family) -> PairResult {
     // Packets are lost when a path changes, so one retry.
     match try_once(from, to, family).or_else(|_| try_once(from, to, family)) {
         Ok((latency, is_source_kept)) => PairResult::Reached {
@@ -115,7 +114,7 @@ fn test(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> PairResult {
     }
 }
 
-fn try_once(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> Result<(Duration, bool)> {
+fn try_once(from: &DemoPod, to: &DemoPod, family: Family) -> Result<(Duration, bool)> {
     let (own, address) = (from.ip(family)?, to.ip(family)?);
     let times = latency(&from.pod.pod, address, PINGS)?;
     let server = EchoServer::start(&to.pod.pod, family, 0)?;
@@ -124,7 +123,7 @@ fn try_once(from: &DemoPod<'_>, to: &DemoPod<'_>, family: Family) -> Result<(Dur
     Ok((times.p50, seen == own))
 }
 
-impl DemoPod<'_> {
+impl DemoPod {
     pub(super) fn ip(&self, family: Family) -> Result<IpAddr> {
         let is_of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == Family::V4);
         let found = self.pod.ips.iter().find(is_of_family);

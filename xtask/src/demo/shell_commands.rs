@@ -1,19 +1,20 @@
 //! Commands for another terminal, while the demo stays up.
 
-use lab::{Cluster, Netns, Node};
+use lab::scenario::MeshCluster;
+use lab::{Netns, Node};
 
 use super::pairs::DemoPod;
 
 const READY: &str = "busybox wget -qO- http://127.0.0.1:9844/ready";
 
-pub(super) fn render(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> String {
+pub(super) fn render(cluster: &MeshCluster, pods: &[DemoPod]) -> String {
     let mut lines = vec!["The demo stays up. In another terminal, as root:\n".to_owned()];
     let mut add = |what: String, line: String| lines.push(format!("# {what}\n{line}\n"));
-    for member in &cluster.members {
+    for member in &cluster.nodes {
         let name = member.node.name();
         add(
             format!("a shell on {name}"),
-            format!("{} sh", node(member.node)),
+            format!("{} sh", node(&member.node)),
         );
     }
     for pod in pods.iter().filter(|pod| pod.pod.pod.name() == "a") {
@@ -27,22 +28,22 @@ pub(super) fn render(cluster: &Cluster<'_>, pods: &[DemoPod<'_>]) -> String {
             ),
         );
     }
-    if let Some(member) = cluster.members.first() {
+    if let Some(member) = cluster.nodes.first() {
         add(
             "peers of node-1, with the path to each".to_owned(),
-            format!("{} {} status", node(member.node), member.tailscale_line()),
+            format!("{} {} status", node(&member.node), member.tailscale_cli()),
         );
         add(
             "conditions of its daemon, which logs to /run/headcni-daemon.log".to_owned(),
-            format!("{} {READY}", node(member.node)),
+            format!("{} {READY}", node(&member.node)),
         );
     }
     add(
         "nodes and routes in Headscale".to_owned(),
         format!(
             "{} {} nodes list",
-            node(&cluster.grounds.server),
-            cluster.headscale.line()
+            node(&cluster.topology.server),
+            cluster.headscale.cli_command()
         ),
     );
     lines.push("Ctrl-C here ends the demo.".to_owned());

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Cluster, Family, Load, Netns, throughput};
+use lab::scenario::MeshCluster;
+use lab::{Family, Load, Netns, throughput};
 
 use super::pairs::DemoPod;
 
@@ -19,8 +20,8 @@ pub(super) struct PathThroughput {
 
 /// Between pods, and between their nodes over the same tailscaled.
 pub(super) fn over_mesh(
-    cluster: &Cluster<'_>,
-    pods: &[DemoPod<'_>],
+    cluster: &MeshCluster,
+    pods: &[DemoPod],
     time: Duration,
 ) -> Result<Vec<PathThroughput>> {
     let pod_on = |index: usize| {
@@ -33,23 +34,28 @@ pub(super) fn over_mesh(
         path: "pod to pod, over the mesh",
         bits_per_second: measure(&from.pod.pod, &to.pod.pod, addresses, time)?,
     };
-    let [first, second] = [0, 1].map(|index| &cluster.members[index]);
-    let addresses = second.mesh_addresses()?;
+    let [first, second] = [0, 1].map(|index| &cluster.nodes[index]);
+    let addresses = second.tailnet_ips()?;
     ensure!(addresses.len() == 2, "node-2 has {addresses:?} on the mesh");
     let between_nodes = PathThroughput {
         path: "node to node, over the same mesh",
-        bits_per_second: measure(first.node, second.node, [addresses[0], addresses[1]], time)?,
+        bits_per_second: measure(
+            &first.node,
+            &second.node,
+            [addresses[0], addresses[1]],
+            time,
+        )?,
     };
     Ok(vec![between_pods, between_nodes])
 }
 
-pub(super) fn over_underlay(cluster: &Cluster<'_>, time: Duration) -> Result<PathThroughput> {
-    let [first, second] = [0, 1].map(|index| &cluster.members[index]);
-    let port = &cluster.grounds.ports[1];
+pub(super) fn over_underlay(cluster: &MeshCluster, time: Duration) -> Result<PathThroughput> {
+    let [first, second] = [0, 1].map(|index| &cluster.nodes[index]);
+    let port = &cluster.topology.ports[1];
     let v6 = port.v6.context("node-2 has no IPv6 on the underlay")?;
     Ok(PathThroughput {
         path: "node to node, without the mesh (unencrypted)",
-        bits_per_second: measure(first.node, second.node, [port.v4.into(), v6.into()], time)?,
+        bits_per_second: measure(&first.node, &second.node, [port.v4.into(), v6.into()], time)?,
     })
 }
 

@@ -3,29 +3,29 @@
 use std::thread;
 use std::time::Duration;
 
-use api::client::Client;
+use lab::scenario::{Daemon, DaemonNode};
 
-use crate::scene::{Daemon, SOON, Scene};
+use crate::client;
 
 /// Sets the daemon's limit of open files.
-fn limit(scene: &Scene, daemon: &Daemon<'_>, count: usize) {
+fn limit(node: &DaemonNode, daemon: &Daemon<'_>, count: usize) {
     let pid = daemon.running.pid();
-    scene.sh(&format!("prlimit --pid {pid} --nofile={count}:"));
+    node.sh(&format!("prlimit --pid {pid} --nofile={count}:"));
 }
 
 #[test]
 fn too_many_open_files_are_reported_once_and_no_client_is_lost() {
-    let scene = Scene::new();
-    let daemon = scene.start();
+    let node = DaemonNode::new();
+    let daemon = node.start_daemon();
     // Until then the daemon opens files of its own.
     daemon.await_condition("OrphansCollected", "True");
-    let client = Client::new(scene.file("/run/headcni/daemon.sock"), SOON);
-    limit(&scene, &daemon, 3);
-    // The kernel accepts the connection, and the daemon can't.
+    let client = client(&node);
+    limit(&node, &daemon, 3);
+    // The kernel accepts the connection, and the daemon cannot.
     let query = thread::spawn(move || client.status());
     // Ten times as long as the daemon waits between two attempts.
     thread::sleep(Duration::from_secs(1));
-    limit(&scene, &daemon, 1024);
+    limit(&node, &daemon, 1024);
     query.join().unwrap().unwrap();
     let message = daemon.await_condition("SocketOpen", "True");
     assert!(message.contains("listening on"), "{message}");

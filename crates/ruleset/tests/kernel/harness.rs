@@ -57,7 +57,7 @@ impl Testbed {
     }
 
     /// A pod with the addresses that end in `number`, connected as the plugin does it.
-    pub(crate) fn pod(&self, name: &str, number: u8) -> Pod<'_> {
+    pub(crate) fn pod(&self, name: &str, number: u8) -> Pod {
         let pod = self.node.pod(name).unwrap();
         let (link, mac) = (format!("hc{name}"), format!("02:00:00:00:01:{number:02x}"));
         let (v4, v6) = (format!("10.244.1.{number}"), format!("fd00:1::{number:x}"));

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-use lab::frames::{Direction, Frame, Protocol};
+use lab::frames::{Direction, Frame, IpNumber};
 use lab::{Capture, Netns, Pod};
 use ruleset::Contents;
 
@@ -102,7 +102,7 @@ fn syn_mss(capture: &mut Capture, to: &str) -> u16 {
 fn mss(frame: &Frame) -> Option<u16> {
     const SYN: u8 = 0x02;
     let header = frame.ip_payload()?.get(..24)?;
-    let is_syn = frame.protocol() == Some(Protocol::TCP) && header[13] & 0x3f == SYN;
+    let is_syn = frame.protocol() == Some(IpNumber::TCP) && header[13] & 0x3f == SYN;
     let is_size = header[20..22] == [2, 4];
     (is_syn && is_size).then(|| u16::from_be_bytes([header[22], header[23]]))
 }

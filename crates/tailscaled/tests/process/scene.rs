@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    pub(crate) fn headscale(&self) -> Headscale<'_> {
+    pub(crate) fn headscale(&self) -> Headscale {
         Headscale::start(&self.server, &HEADSCALE, SERVER.into()).unwrap()
     }
 }
@@ -64,14 +64,14 @@ pub(crate) fn open_policy() -> Value {
 }
 
 /// A key, and what the server knows it as.
-pub(crate) fn new_key(server: &Headscale<'_>) -> (String, String) {
+pub(crate) fn new_key(server: &Headscale) -> (String, String) {
     let words = ["preauthkeys", "create", "--tags", TAG, "-o", "json"];
     let made = server.cli(words).unwrap();
     let key = made["key"].as_str().unwrap_or_else(|| panic!("{made}"));
     (key.to_owned(), made["id"].to_string().replace('"', ""))
 }
 
-pub(crate) fn start(server: &Headscale<'_>, key: &str, edit: PrefsEdit) -> Start {
+pub(crate) fn start(server: &Headscale, key: &str, edit: PrefsEdit) -> Start {
     let edit = PrefsEdit {
         control_url: Some(server.url()),
         ..edit
@@ -124,7 +124,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(node: &Node, server: Option<&Headscale<'_>>) -> Self {
+    pub(crate) fn new(node: &Node, server: Option<&Headscale>) -> Self {
         let files = TempDir::new().unwrap();
         let [state_dir, socket] = ["state", "ts.sock"].map(|name| files.path().join(name));
         let mut settings = settings(state_dir, socket, node.netns_file());
@@ -207,11 +207,7 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
 }
 
 /// Starts a tailscaled in a node, and joins.
-pub(crate) async fn member(
-    node: &Node,
-    server: &Headscale<'_>,
-    route: &str,
-) -> (Place, Supervisor) {
+pub(crate) async fn member(node: &Node, server: &Headscale, route: &str) -> (Place, Supervisor) {
     let place = Place::new(node, Some(server));
     let mut supervisor = place.supervisor();
     supervisor.ensure().await.unwrap();

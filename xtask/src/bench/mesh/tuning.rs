@@ -4,7 +4,8 @@
 //! packets arrive one by one as from a network card, so segmentation offload of the veths is off.
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Load, Netns, Site, UPLINK};
+use lab::scenario::{MeshCluster, Site, Topology};
+use lab::{Load, Netns, UPLINK};
 
 use super::ratio::Ratio;
 use super::two_nodes::{Endpoints, TwoNodes};
@@ -20,22 +21,22 @@ pub(super) struct Tuning {
 
 /// Samples with it and without it alternate.
 pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
-    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
+    let grounds = Topology::new(&[Site::Open, Site::Open])?;
     for node in &grounds.nodes {
         for [feature, state] in [["tx-udp-segmentation", "off"], ["gro", "on"]] {
             node.run(["ethtool", "-K", UPLINK, feature, state])?;
         }
     }
-    let mut cluster = Cluster::new(&grounds)?;
-    for member in &cluster.members {
+    let mut cluster = MeshCluster::on(grounds)?;
+    for member in &cluster.nodes {
         let config = member.config(&cluster.headscale.url());
-        member.configure(&format!("{config}  namespace: own\n"))?;
+        member.configure(&format!("{config}  netns: own\n"))?;
     }
-    cluster.start()?;
+    cluster.start_daemons()?;
     let nodes = TwoNodes::new(&cluster)?;
     nodes.await_direct(&cluster)?;
     // The daemons would repair what is changed here; packets flow without them.
-    for member in &mut cluster.members {
+    for member in &mut cluster.nodes {
         member.kill_daemon()?;
     }
     let mut all = STREAMS.map(|streams| Tuning {
@@ -60,7 +61,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
     Ok(all.into())
 }
 
-fn rate(nodes: &TwoNodes<'_>, streams: u8, is_on: bool) -> Result<f64> {
+fn rate(nodes: &TwoNodes, streams: u8, is_on: bool) -> Result<f64> {
     let switch = if is_on { "on" } else { "off" };
     nodes.run_on_both(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
     let load = Load::Tcp { streams };
@@ -80,7 +81,7 @@ pub(super) fn report(all: &[Tuning]) -> String {
     });
     markdown(
         0,
-        &["connections", "UDP GRO forwarding off", "on", "on / off"],
+        "connections | UDP GRO forwarding off | on | on / off",
         rows,
     )
 }

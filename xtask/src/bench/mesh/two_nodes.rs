@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Attached, Cluster, Latency, Load, MeshPath, Netns, Node, Pulse, eventually};
+use lab::scenario::{AttachedPod, MeshCluster, MeshPath};
+use lab::{Latency, Load, Netns, Node, PingStream, eventually};
 
 use super::IpFamily;
 
@@ -38,25 +39,25 @@ pub(super) struct Sent {
     pub(super) cpu_per_gigabyte: f64,
 }
 
-pub(super) struct TwoNodes<'a> {
-    nodes: [&'a Node; 2],
-    pods: [Attached<'a>; 2],
+pub(super) struct TwoNodes {
+    nodes: [Node; 2],
+    pods: [AttachedPod; 2],
     /// Of the second node, on the underlay and on the mesh.
     addresses: [[IpAddr; 2]; 2],
     tailscaleds: [u32; 2],
 }
 
-impl<'a> TwoNodes<'a> {
-    pub(super) fn new(cluster: &Cluster<'a>) -> Result<Self> {
-        let [first, second] = &cluster.members[..] else {
+impl TwoNodes {
+    pub(super) fn new(cluster: &MeshCluster) -> Result<Self> {
+        let [first, second] = &cluster.nodes[..] else {
             anyhow::bail!("the cluster must have two nodes");
         };
-        let port = &cluster.grounds.ports[1];
+        let port = &cluster.topology.ports[1];
         let v6 = port.v6.context("no IPv6 on the underlay")?;
-        let mesh = second.mesh_addresses()?;
+        let mesh = second.tailnet_ips()?;
         ensure!(mesh.len() == 2, "the second node has {mesh:?} on the mesh");
         Ok(Self {
-            nodes: [first.node, second.node],
+            nodes: [first.node.clone(), second.node.clone()],
             pods: [first.pod("p")?, second.pod("p")?],
             addresses: [[port.v4.into(), v6.into()], [mesh[0], mesh[1]]],
             tailscaleds: [first.tailscaled_pid()?, second.tailscaled_pid()?],
@@ -64,12 +65,12 @@ impl<'a> TwoNodes<'a> {
     }
 
     /// The first packets go through the relay, which is not measured.
-    pub(super) fn await_direct(&self, cluster: &Cluster<'_>) -> Result<()> {
-        let _pulse = Pulse::ping(
+    pub(super) fn await_direct(&self, cluster: &MeshCluster) -> Result<()> {
+        let _pulse = PingStream::ping(
             &self.pods[0].pod,
             self.address(Endpoints::Pods, IpFamily::Ipv4)?,
         )?;
-        let [first, second] = &cluster.members[..] else {
+        let [first, second] = &cluster.nodes[..] else {
             anyhow::bail!("the cluster must have two nodes");
         };
         for (from, to) in [(first, second), (second, first)] {
@@ -93,7 +94,7 @@ impl<'a> TwoNodes<'a> {
             let [from, to] = &self.pods;
             lab::throughput(&from.pod, (&to.pod, address), load, time)
         } else {
-            let [from, to] = self.nodes;
+            let [from, to] = &self.nodes;
             lab::throughput(from, (to, address), load, time)
         };
         let bits_per_second = measured?.bits_per_second;
@@ -120,7 +121,7 @@ impl<'a> TwoNodes<'a> {
         if ends == Endpoints::Pods {
             lab::latency(&self.pods[0].pod, address, count)
         } else {
-            lab::latency(self.nodes[0], address, count)
+            lab::latency(&self.nodes[0], address, count)
         }
     }
 
@@ -141,7 +142,7 @@ impl<'a> TwoNodes<'a> {
 
     /// Runs a program on both nodes.
     pub(super) fn run_on_both(&self, line: &[&str]) -> Result<()> {
-        for node in self.nodes {
+        for node in &self.nodes {
             node.run(line)?;
         }
         Ok(())
