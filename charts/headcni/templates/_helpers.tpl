@@ -53,7 +53,7 @@ http://{{ .Values.headscale.inCluster.address }}:{{ .Values.headscale.inCluster.
 {{- define "headcni.hasTailscaled" -}}
 {{- $mode := dig "tailscale" "mode" "auto" .Values.config -}}
 {{- $isOurs := or (has $mode (list "daemon" "container")) (and (eq $mode "auto") (include "headcni.url" .)) -}}
-{{- $isApart := eq (dig "tailscale" "namespace" "auto" .Values.config) "own" -}}
+{{- $isApart := eq (dig "tailscale" "netns" "auto" .Values.config) "own" -}}
 {{- if and .Values.tailscaled.ownContainer $isOurs (not $isApart) }}true{{ end -}}
 {{- end }}
 
@@ -216,7 +216,7 @@ seLinuxOptions: {type: spc_t, level: s0}
 
 {{/* What of the node the daemon works with, under the same paths as on the node. */}}
 {{- define "headcni.nodeMounts" -}}
-{{- $isApart := eq (dig "tailscale" "namespace" "auto" .Values.config) "own" -}}
+{{- $isApart := eq (dig "tailscale" "netns" "auto" .Values.config) "own" -}}
 - {name: run, mountPath: /run/headcni}
 - {name: state, mountPath: /var/lib/headcni}
 - {name: cni-data, mountPath: /var/lib/cni}

@@ -113,7 +113,7 @@ struct Line {
     pod: Option<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ips: Vec<IpAddr>,
-    outcome: StepOutcome,
+    outcome: CallOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -137,7 +137,7 @@ pub struct CallStep {
     #[serde(serialize_with = "as_text")]
     pub verb: Verb,
     /// Whether it succeeded.
-    pub outcome: StepOutcome,
+    pub outcome: CallOutcome,
     /// Its duration.
     #[serde(rename = "duration_ms", serialize_with = "as_milliseconds")]
     pub duration: Duration,
@@ -146,7 +146,7 @@ pub struct CallStep {
 /// Outcome of a call or of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StepOutcome {
+pub enum CallOutcome {
     /// Success.
     Ok,
     /// Failure.
@@ -187,7 +187,7 @@ impl<'a> CallLog<'a> {
             ifname: attachment.map(|attachment| attachment.ifname.to_string()),
             pod: attachment.and_then(|attachment| Pod::from_args(&attachment.args)),
             ips: Vec::new(),
-            outcome: StepOutcome::Ok,
+            outcome: CallOutcome::Ok,
             code: None,
             error: String::new(),
             duration: Duration::ZERO,
@@ -216,8 +216,8 @@ impl<'a> CallLog<'a> {
             name: name.to_owned(),
             verb,
             outcome: match outcome {
-                Ok(_) => StepOutcome::Ok,
-                Err(_) => StepOutcome::Error,
+                Ok(_) => CallOutcome::Ok,
+                Err(_) => CallOutcome::Error,
             },
             duration: started.elapsed(),
         });
@@ -254,7 +254,7 @@ impl<'a> CallLog<'a> {
         }
         if let Some(error) = error {
             line.level = Level::Error;
-            line.outcome = StepOutcome::Error;
+            line.outcome = CallOutcome::Error;
             line.code = Some(error.code);
             line.error.clone_from(&error.msg);
             if !error.details.is_empty() {
@@ -274,16 +274,58 @@ impl<'a> CallLog<'a> {
     }
 }
 
+/// An error that does not fail the call.
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    time: String,
+    level: Level,
+    plugin: &'a str,
+    verb: &'a str,
+    network: String,
+    container: String,
+    ifname: String,
+    error: String,
+}
+
 impl LogSettings {
+    /// Writes an error line, for an error after the end of the call that does not fail it.
+    pub fn write_error(
+        &self,
+        plugin: &'static str,
+        call: &Call,
+        attachment: &Attachment,
+        error: &(dyn std::error::Error + 'static),
+    ) {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let causes: Vec<String> = causes.map(ToString::to_string).collect();
+        let line = ErrorLine {
+            time: timestamp(SystemTime::now()),
+            level: Level::Error,
+            plugin,
+            verb: call.verb.as_str(),
+            network: call.conf.name().to_string(),
+            container: attachment.container.to_string(),
+            ifname: attachment.ifname.to_string(),
+            error: causes.join(": "),
+        };
+        let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+        bytes.push(b'\n');
+        self.append(plugin, &bytes);
+    }
+
     fn write(&self, line: &mut Line) {
         let bytes = render(line);
+        self.append(line.plugin, &bytes);
+    }
+
+    fn append(&self, plugin: &str, bytes: &[u8]) {
         if self.to_stderr {
-            let _ = std::io::stderr().write_all(&bytes);
+            let _ = std::io::stderr().write_all(bytes);
         }
         if let Some(path) = &self.file
-            && let Err(error) = file::append(path, &bytes)
+            && let Err(error) = file::append(path, bytes)
         {
-            let (plugin, path) = (line.plugin, path.display());
+            let path = path.display();
             let _ = writeln!(std::io::stderr(), "{plugin}: write the log {path}: {error}");
         }
     }

@@ -9,10 +9,9 @@
 //! all, are made off the runtime's thread.
 
 pub mod admin;
-pub mod answers;
 pub mod cli;
+pub mod connections;
 pub mod instance;
-pub mod jam;
 pub mod lifecycle;
 pub mod logging;
 pub mod socket;

@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::admin::Heartbeat;
 use crate::cli::Options;
 use crate::instance::{Instance, InstanceError};
+use crate::logging::LogHandle;
 use crate::tasks::{Channels, Tasks};
 use crate::{logging, systemd};
 use node_config::{Config, Loaded, NodeConfig};
@@ -50,12 +51,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-fn run_logged(
-    options: &Options,
-    loaded: Loaded,
-    node: NodeName,
-    log: &logging::Handle,
-) -> Result<()> {
+fn run_logged(options: &Options, loaded: Loaded, node: NodeName, log: &LogHandle) -> Result<()> {
     let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -72,7 +68,7 @@ fn run_logged(
 /// The daemon while it runs.
 struct Daemon<'a> {
     options: &'a Options,
-    log: &'a logging::Handle,
+    log: &'a LogHandle,
     instance: Instance,
     heartbeat: Arc<Heartbeat>,
     tasks: Tasks,
@@ -83,7 +79,7 @@ impl<'a> Daemon<'a> {
         options: &'a Options,
         loaded: Loaded,
         node: NodeName,
-        log: &'a logging::Handle,
+        log: &'a LogHandle,
         instance: Instance,
     ) -> Self {
         let telemetry = Telemetry {
@@ -122,7 +118,7 @@ impl<'a> Daemon<'a> {
             tracing::warn!("some tasks did not end in time");
         }
         // What a pass still waits for would outlive us.
-        program::end_all();
+        program::kill_all();
         outcome
     }
 
@@ -135,6 +131,7 @@ impl<'a> Daemon<'a> {
             tokio::select! {
                 _ = beat.tick() => {
                     self.heartbeat.beat();
+                    self.count_dropped_lines();
                     if is_told {
                         systemd::turning();
                     }
@@ -167,6 +164,15 @@ impl<'a> Daemon<'a> {
             Err(error @ InstanceError::Running { .. }) => Err(error.into()),
             // Tried again with the next beat; the socket's condition says what is wrong there.
             Err(InstanceError::Io { .. }) | Ok(()) => Ok(()),
+        }
+    }
+
+    fn count_dropped_lines(&self) {
+        let counter = &self.tasks.telemetry.metrics.log_lines_dropped;
+        let new = self.log.dropped_lines().saturating_sub(counter.get());
+        if new > 0 {
+            counter.inc_by(new);
+            tracing::warn!(lines = new, "log lines dropped: stderr is too slow");
         }
     }
 

@@ -10,14 +10,6 @@ use daemon::{lifecycle, uninstall};
 use node_core::node_name;
 use node_podcidr::controller::discover_now;
 
-/// Heap profiles need an allocator that can be asked what it gave to whom.
-#[cfg(all(
-    feature = "profiling",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-#[global_allocator]
-static ALLOCATOR: heap::Sampled = heap::Sampled::new(std::alloc::System);
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match dispatch(&cli) {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use api::event::Event;
 use api::paths;
 use ipnet::IpNet;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Heartbeat, Sources};
-use crate::answers::Knowledge;
-use crate::socket::{self, Ends, News, Question};
+use crate::admin::{self, AdminContext, Heartbeat};
+use crate::socket::{self, ApiContext, ApiSettings, PodLabelMode, Queries};
 use node_config::{Config, MeshMode, NodeConfig, TuneLinks};
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
@@ -22,7 +22,7 @@ use node_core::metrics::Metrics;
 use node_core::reconcile::{self, Controller, Inputs, Reconciled, Telemetry};
 use node_core::{KubeNodes, MeshLink, MeshState, NodeName};
 use node_hostnet::{Desired, Wanted};
-use node_mesh::Way;
+use node_mesh::TailscaledMode;
 use node_podcidr::Discovery;
 use node_podcidr::controller::PodCidrController;
 use node_pods::Pods;
@@ -32,8 +32,6 @@ use node_pods::leases::{self, Home, LeasesError};
 const FULL_PASS: Duration = Duration::from_mins(1);
 /// Events that wait to be counted.
 const EVENT_QUEUE: usize = 256;
-/// Questions that wait to be answered.
-const QUESTION_QUEUE: usize = 64;
 /// What is said as long as the node's networks are not known.
 const WAITING: &str = "waiting for the pod CIDRs of this node: see PodCIDRKnown";
 
@@ -104,13 +102,13 @@ impl Tasks {
 
     /// Starts what people and probes ask, before everything else.
     pub async fn serve_admin(&mut self, heartbeat: &Arc<Heartbeat>) -> Result<()> {
-        let sources = Sources {
+        let context = AdminContext {
             heartbeat: Arc::clone(heartbeat),
             conditions: Arc::clone(&self.telemetry.conditions),
             metrics: Arc::clone(&self.telemetry.metrics),
         };
-        let serving = admin::begin(
-            sources,
+        let serving = admin::start(
+            context,
             self.channels.node_config.subscribe(),
             self.shutdown.clone(),
         )
@@ -175,7 +173,7 @@ impl Tasks {
     }
 
     fn start_mesh(&mut self, pods: &Arc<Pods>, signals: &node_hostnet::Signals) {
-        let controller = node_mesh::Ends {
+        let controller = node_mesh::MeshController {
             channels: node_mesh::MeshChannels {
                 node_config: self.channels.node_config.subscribe(),
                 kube_nodes: self.channels.kube_nodes.subscribe(),
@@ -186,7 +184,7 @@ impl Tasks {
             state_dir: paths::DAEMON_STATE_DIR.into(),
             own_network: Arc::clone(&signals.mesh),
         };
-        self.spawn("mesh", node_mesh::keep(controller, self.shutdown.clone()));
+        self.spawn("mesh", controller.run(self.shutdown.clone()));
     }
 
     fn start_cniconf(&mut self, pods: &Arc<Pods>) {
@@ -281,37 +279,36 @@ impl Tasks {
         });
     }
 
-    /// Listens to the plugin, and to people who ask.
+    /// Serves the API on the Unix socket, and handles the plugin's events.
     fn start_socket(&mut self, pods: &Arc<Pods>) {
-        let (news, incoming) = mpsc::channel(EVENT_QUEUE);
-        let (questions, asked) = mpsc::channel(QUESTION_QUEUE);
-        let ends = Ends {
-            news,
-            questions,
+        let (events, incoming) = mpsc::channel(EVENT_QUEUE);
+        let events_lost = Arc::new(Notify::new());
+        let context = ApiContext {
+            events,
+            events_lost: Arc::clone(&events_lost),
+            queries: Queries {
+                started: Instant::now(),
+                node_config: self.channels.node_config.subscribe(),
+                discovery: self.channels.discovery.subscribe(),
+                conditions: Arc::clone(&self.telemetry.conditions),
+                pods: Arc::clone(pods),
+            },
             metrics: Arc::clone(&self.telemetry.metrics),
             conditions: Arc::clone(&self.telemetry.conditions),
         };
-        let serving = socket::serve(socket::Settings::default(), ends, self.shutdown.clone());
+        let serving = socket::run(ApiSettings::default(), context, self.shutdown.clone());
         self.spawn("socket", serving);
-        let listening = take_news(
+        let handling = handle_events(
             incoming,
+            events_lost,
             Arc::clone(pods),
             Arc::clone(&self.telemetry.metrics),
             self.channels.node_config.subscribe(),
-            self.shutdown.clone(),
         );
-        self.spawn("events", listening);
-        let knowledge = Knowledge {
-            began: Instant::now(),
-            node_config: self.channels.node_config.subscribe(),
-            discovery: self.channels.discovery.subscribe(),
-            conditions: Arc::clone(&self.telemetry.conditions),
-            pods: Arc::clone(pods),
-        };
-        self.spawn(
-            "questions",
-            answer_all(asked, knowledge, self.shutdown.clone()),
-        );
+        let shutdown = self.shutdown.clone();
+        self.spawn("events", async move {
+            shutdown.run_until_cancelled(handling).await;
+        });
     }
 
     fn node_and_mesh(&self) -> (watch::Receiver<NodeConfig>, watch::Receiver<Arc<MeshState>>) {
@@ -369,7 +366,7 @@ fn write_cni_files(node: &NodeConfig, mesh: &MeshState, pods: &Pods) -> Result<R
 /// Why no pod may start yet: on a node that the mesh never served, it would reach no other node.
 fn first_time_gate(config: &Config, mesh: &MeshState) -> Result<(), String> {
     // Where tailscaled runs makes no difference here.
-    if mesh.has_served || Way::choose(config, false) == Way::None {
+    if mesh.has_served || TailscaledMode::choose(config, false) == TailscaledMode::Disabled {
         return Ok(());
     }
     Err(
@@ -452,37 +449,28 @@ fn reconcile_firewalls(node: &NodeConfig, mesh: &MeshState) -> Result<Reconciled
         .map_err(|error| display_chain(&error))
 }
 
-async fn take_news(
-    mut news: mpsc::Receiver<News>,
+/// Counts each event, and updates the pod that it is about. After a lost one, all pods are listed.
+async fn handle_events(
+    mut events: mpsc::Receiver<Box<Event>>,
+    events_lost: Arc<Notify>,
     pods: Arc<Pods>,
     metrics: Arc<Metrics>,
     node_config: watch::Receiver<NodeConfig>,
-    end: CancellationToken,
 ) {
-    while let Some(Some(news)) = end.run_until_cancelled(news.recv()).await {
-        match news {
-            News::Event(event) => {
-                let has_labels = node_config.borrow().config.monitoring.pod_labels;
-                socket::count(&metrics, &event, has_labels);
+    loop {
+        tokio::select! {
+            event = events.recv() => {
+                let Some(event) = event else { return };
+                let pod_labels = if node_config.borrow().config.monitoring.pod_labels {
+                    PodLabelMode::On
+                } else {
+                    PodLabelMode::Off
+                };
+                socket::count(&metrics, &event, pod_labels);
                 pods.told(*event).await;
             }
-            News::Missed => pods.missed(),
+            () = events_lost.notified() => pods.missed(),
         }
-    }
-}
-
-async fn answer_all(
-    mut asked: mpsc::Receiver<Question>,
-    knowledge: Knowledge,
-    end: CancellationToken,
-) {
-    while let Some(Some(question)) = end.run_until_cancelled(asked.recv()).await {
-        let knowledge = knowledge.clone();
-        let answer = tokio::task::spawn_blocking(move || knowledge.answer(question.ask)).await;
-        // Whoever asked may be gone.
-        let _ = question
-            .reply
-            .send(answer.unwrap_or_else(|error| Err(error.to_string())));
     }
 }
 

@@ -1,7 +1,4 @@
-//! The flows that the kernel remembers.
-//!
-//! Where a flow's first packet was led to holds for all that follow. A UDP client that never
-//! falls silent would go on to a pod that is gone, or pass by a new one.
+//! Connection tracking entries (flows).
 //!
 //! Constants: `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
 
@@ -29,14 +26,14 @@ const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
-/// Parts of a tuple that have to agree,
+/// Parts of a tuple to compare,
 /// <https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/nf_internals.h>
 const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
 const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 const IPPROTO_UDP: u8 = 17;
 /// `struct nfgenmsg`
 const HEADER_LEN: usize = 4;
-/// As many as may all be answered before the socket is full.
+/// The replies to so many fit into the receive buffer of the socket.
 const DELETIONS_PER_BATCH: usize = 64;
 
 /// Deletes the UDP flows whose first packet went to one of these destinations; returns how many there
@@ -66,14 +63,14 @@ pub fn delete_udp(socket: &Socket, destinations: &BTreeSet<SocketAddr>) -> Resul
     Ok(deleted)
 }
 
-/// What the kernel needs to be told to find a flow again.
+/// What identifies a flow.
 #[derive(Debug, PartialEq, Eq)]
 struct Flow {
     to: SocketAddr,
     /// As the kernel wrote it.
     original: Vec<u8>,
     zone: Option<Vec<u8>>,
-    /// Another flow with the same addresses has another one.
+    /// Differs from that of a later flow with the same addresses.
     id: Option<Vec<u8>>,
 }
 
@@ -97,10 +94,10 @@ impl Flow {
         })
     }
 
-    /// Adds forgetting it. That it is gone already is fine.
+    /// Deletes it, if it still exists.
     fn delete_in(&self, family: u8, batch: &mut Batch) {
-        let attempt = format!("forget a UDP flow to {}", self.to);
-        // Without the tuple, the kernel would forget all flows.
+        let attempt = format!("delete a UDP flow to {}", self.to);
+        // Without the tuple, the kernel would delete all flows.
         batch.add(IPCTNL_MSG_CT_DELETE, 0, attempt, |message| {
             message.fixed(&[family, 0, 0, 0]);
             message.nest(CTA_TUPLE_ORIG, |tuple| tuple.fixed(&self.original));
@@ -115,7 +112,7 @@ impl Flow {
     }
 }
 
-/// The UDP flows of this family that were begun to one of these destinations.
+/// The UDP flows of this family to one of these destinations.
 fn flows(
     socket: &Socket,
     family: u8,
@@ -124,7 +121,7 @@ fn flows(
 ) -> Result<Vec<Flow>, NetError> {
     socket.dump(
         IPCTNL_MSG_CT_GET,
-        "list the UDP flows",
+        "list UDP flows",
         |message| {
             message.fixed(&[family, 0, 0, 0]);
             write_filter(message, only_port);
@@ -133,8 +130,7 @@ fn flows(
     )
 }
 
-/// Has the kernel send nothing but UDP flows, of one port if that is known. Before Linux 5.8 it
-/// doesn't know of this, and sends all.
+/// Lists only UDP flows, of one port if it is known. Linux before 5.8 ignores the filter and lists all.
 fn write_filter(message: &mut Writer<'_>, only_port: Option<u16>) {
     let mut flags = CTA_FILTER_F_CTA_PROTO_NUM;
     message.nest(CTA_TUPLE_ORIG, |tuple| {

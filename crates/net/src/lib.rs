@@ -22,12 +22,12 @@ pub mod sysctl;
 
 pub use error::NetError;
 pub use netlink::{Batch, Socket, Tolerated};
-pub use netns::{Netns, VisitError, ensure_named, remove_named};
+pub use netns::{Netns, VisitError};
 pub use rtnl::{
-    Address, DestinationRule, End, Ipv4Conf, Link, Mac, Mark, Neighbour, NewVeth, NoMac,
-    PROTO_HEADCNI, PROTO_ROUTER, Route, RouteKind, Rule, RuleAction, Settings, TABLE_MAIN,
-    TokenBucket, addresses, delete_group, delete_link, destination_rules, link, links,
-    move_to_group, permanent_neighbours, ports_of, routes, rules, settled_addresses,
+    Address, DestinationRule, Ipv4Conf, Link, LinkSettings, Mac, Mark, Neighbour, PROTO_HEADCNI,
+    PROTO_RA, ParseMacError, Route, RouteKind, Rule, RuleAction, TABLE_MAIN, TokenBucket, VethEnd,
+    VethPair, addresses, count_bridge_ports, delete_group, delete_link, destination_rules, link,
+    links, move_to_group, permanent_neighbours, routes, rules, usable_addresses,
 };
 pub use rustix::io::Errno;
 pub use special::{SpecialPurpose, special_purpose};

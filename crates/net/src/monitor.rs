@@ -1,8 +1,8 @@
-//! What changes in the kernel's network, told by the kernel itself.
+//! Change notifications of the kernel, as `ip monitor` and `nft monitor` show them.
 //!
-//! Two sockets, one for links, addresses, routes, rules and forwarding, one for nftables. Neither
-//! blocks; [`wait`] does, until one of them has something to tell. What is told can be lost if it is
-//! not fetched in time, and that is told as well: then anything may have changed.
+//! One non-blocking socket for links, addresses, routes, rules and forwarding, one for nftables;
+//! [`wait`] blocks until one of them has data. Notifications are lost if they are not read in time:
+//! [`Change::Overrun`] reports that, and then anything may have changed.
 
 mod netfilter;
 mod route;
@@ -21,65 +21,65 @@ use rustix::net::{
 use crate::NetError;
 use crate::netlink::{Message, messages};
 
-/// More than the kernel tells at once, which is a page or two.
+/// More than one notification, which is a page or two.
 const BUFFER_LEN: usize = 32 * 1024;
-/// So much is fetched before others get their turn.
+/// So many are read before the other socket gets its turn.
 const MAX_DATAGRAMS: usize = 64;
 
-/// Something that has changed.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A link is there, new or other than before.
+    /// A link is new or has changed.
     Link {
-        /// Its number.
+        /// Interface index.
         index: u32,
-        /// Its name.
+        /// Interface name.
         name: String,
-        /// The group it is in.
+        /// Link group.
         group: u32,
-        /// Whether it is switched on.
+        /// `IFF_UP`
         is_up: bool,
     },
-    /// A link is gone.
+    /// A link was deleted.
     LinkGone {
-        /// The name it had.
+        /// Interface name.
         name: String,
-        /// The group it was in.
+        /// Link group.
         group: u32,
     },
-    /// A link has an address, new or other than before.
+    /// An address is new or has changed.
     Address {
-        /// Which one.
+        /// The address.
         address: IpAddr,
     },
-    /// An address was taken from a link.
+    /// An address was removed.
     AddressGone {
-        /// The link's number.
+        /// Interface index.
         link: u32,
     },
-    /// A route is gone. Not told of IPv4 routes that go with their link.
+    /// A route was removed. The kernel does not report IPv4 routes that are removed with their link.
     RouteGone {
-        /// Whose it was.
+        /// `RTPROT_*`
         protocol: u8,
     },
-    /// A rule is gone.
+    /// A rule was removed.
     RuleGone {
-        /// Whose it was.
+        /// `RTPROT_*`
         protocol: u8,
     },
-    /// Forwarding was switched on or off for all links.
+    /// Forwarding was turned on or off for all links.
     Forwarding {
         /// Whether it is on.
         is_on: bool,
     },
-    /// Something of an nftables table.
+    /// An nftables table has changed.
     Table {
-        /// The table's name.
+        /// Name of the table.
         table: String,
-        /// What of it.
+        /// What has changed.
         part: TablePart,
     },
-    /// More happened than was told.
+    /// Notifications were lost.
     Overrun,
 }
 
@@ -88,7 +88,7 @@ pub enum Change {
 pub enum TablePart {
     /// The table itself.
     Itself,
-    /// A chain that gets packets by itself.
+    /// A chain with a hook.
     BaseChain,
     /// Another chain, by its name.
     Chain(String),
@@ -98,7 +98,7 @@ pub enum TablePart {
     Set,
 }
 
-/// A socket that the kernel tells changes by, of the namespace that it was opened in.
+/// A socket for notifications of the netns that it was opened in.
 #[derive(Debug)]
 pub struct Monitor {
     fd: OwnedFd,
@@ -107,12 +107,12 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Of links, addresses, routes, rules and forwarding.
+    /// Links, addresses, routes, rules and forwarding.
     pub fn route() -> Result<Self, NetError> {
         Self::open(None, route::GROUPS, route::read)
     }
 
-    /// Of nftables.
+    /// nftables.
     pub fn netfilter() -> Result<Self, NetError> {
         Self::open(Some(netlink::NETFILTER), netfilter::GROUPS, netfilter::read)
     }
@@ -124,10 +124,10 @@ impl Monitor {
     ) -> Result<Self, NetError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)
-            .map_err(NetError::talk("open a netlink socket"))?;
-        // As a mask, groups need no option to be set; all that matter are below 32.
+            .map_err(NetError::io("open a netlink socket"))?;
+        // The mask holds groups below 32, which are all we need.
         bind(&fd, &SocketAddrNetlink::new(0, groups))
-            .map_err(NetError::talk("ask netlink for changes"))?;
+            .map_err(NetError::io("subscribe to netlink groups"))?;
         Ok(Self {
             fd,
             read,
@@ -135,23 +135,23 @@ impl Monitor {
         })
     }
 
-    /// Hands over what has changed. Whether there may be more.
+    /// Reads pending changes; returns whether there may be more.
     pub fn fetch(&mut self, mut each: impl FnMut(Change)) -> Result<bool, NetError> {
         for _ in 0..MAX_DATAGRAMS {
-            let (kept, whole) = match recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC) {
-                Ok(length) => length,
+            let (length, whole) = match recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC) {
+                Ok(lengths) => lengths,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::NOBUFS) => {
                     each(Change::Overrun);
                     continue;
                 }
-                Err(errno) => return Err(NetError::talk("receive changes from netlink")(errno)),
+                Err(errno) => return Err(NetError::io("receive from netlink")(errno)),
             };
-            if whole > kept {
+            if whole > length {
                 each(Change::Overrun);
             }
-            messages(&self.buffer[..kept])
+            messages(&self.buffer[..length])
                 .filter_map(|message| (self.read)(&message))
                 .for_each(&mut each);
         }
@@ -165,39 +165,39 @@ impl AsFd for Monitor {
     }
 }
 
-/// Why [`wait`] came back.
+/// Why [`wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// One of the monitors may have something to tell.
+    /// A monitor may have data.
     Change,
-    /// The other end of `stop` was written to or closed.
+    /// `stop` is readable or closed.
     Stop,
-    /// Nothing came in time.
+    /// The timeout passed.
     Timeout,
 }
 
-/// Blocks until one of the monitors has something to tell, or `stop` has, but no longer than that.
+/// Blocks until a monitor has data, `stop` is readable or closed, or the timeout passes.
 pub fn wait(
     monitors: &[&Monitor],
     stop: BorrowedFd<'_>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<Woken, NetError> {
     let sockets = monitors.iter().map(|monitor| monitor.as_fd());
     let mut descriptors: Vec<PollFd<'_>> = std::iter::once(stop)
         .chain(sockets)
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-    match poll(&mut descriptors, patience.as_ref()) {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut descriptors, timeout.as_ref()) {
         Err(Errno::INTR) => Ok(Woken::Change),
-        Err(errno) => Err(NetError::talk("wait for changes")(errno)),
+        Err(errno) => Err(NetError::io("wait for changes")(errno)),
         Ok(0) => Ok(Woken::Timeout),
         Ok(_) if descriptors[0].revents().is_empty() => Ok(Woken::Change),
         Ok(_) => Ok(Woken::Stop),
     }
 }
 
-/// The bit that stands for a group in an address.
+/// The bit of a group in the mask.
 const fn bit(group: u32) -> u32 {
     1 << (group - 1)
 }

@@ -61,3 +61,26 @@ pub fn special_purpose(net: &IpNet) -> Option<SpecialPurpose> {
         |special: &&SpecialPurpose| special.net.contains(net) || net.contains(&special.net);
     SPECIAL.iter().find(overlaps).copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::equal("100.64.0.0/10", Some("100.64.0.0/10"))]
+    #[case::within("127.1.0.0/16", Some("127.0.0.0/8"))]
+    #[case::around("96.0.0.0/4", Some("100.64.0.0/10"))]
+    #[case::broadcast("255.255.255.0/24", Some("240.0.0.0/4"))]
+    #[case::all("::/0", Some("::/127"))]
+    #[case::mapped("::ffff:10.0.0.0/104", Some("::ffff:0.0.0.0/96"))]
+    #[case::tailnet("fd7a:115c:a1e0:1::/64", Some("fd7a:115c:a1e0::/48"))]
+    #[case::private("10.244.0.0/16", None)]
+    #[case::unique_local("fd00::/48", None)]
+    fn overlaps_are_found(#[case] net: &str, #[case] special: Option<&str>) {
+        let special = special.map(|special| special.parse::<IpNet>().unwrap());
+        let found = special_purpose(&net.parse().unwrap());
+        assert_eq!(found.map(|found| found.net), special);
+    }
+}

@@ -1,8 +1,8 @@
-//! What the kernel tells of changes, and that others' changes are told as they are.
+//! Notifications about changes that `ip`, `nft` and `sysctl` make.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests, and clippy takes only the functions marked so for tests"
+    reason = "clippy exempts only functions marked as tests"
 )]
 
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use std::fmt::Write as _;
 use lab::{Netns, Node, eventually};
 use net::monitor::{Change, Monitor, TablePart};
 
-struct Place {
+struct Testbed {
     node: Node,
     route: Monitor,
     netfilter: Monitor,
 }
 
-impl Place {
+impl Testbed {
     fn new() -> Self {
         let node = Node::new("n1").unwrap();
         let open = || (Monitor::route().unwrap(), Monitor::netfilter().unwrap());
@@ -32,24 +32,24 @@ impl Place {
         self.node.run(["sh", "-c", line]).unwrap();
     }
 
-    /// Everything that was told since the last time.
-    fn told(&mut self) -> Vec<Change> {
-        let mut told = Vec::new();
+    /// All changes since the last call.
+    fn changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
         for monitor in [&mut self.route, &mut self.netfilter] {
-            while monitor.fetch(|change| told.push(change)).unwrap() {}
+            while monitor.fetch(|change| changes.push(change)).unwrap() {}
         }
-        told
+        changes
     }
 
-    /// Waits until this is told: the kernel tells some things a moment later.
+    /// Waits for this change: the kernel reports some with a delay.
     #[track_caller]
     fn expect(&mut self, wanted: &Change) {
         let mut all = Vec::new();
-        let heard = eventually(lab::DEADLINE, "a change", || {
-            all.extend(self.told());
+        let found = eventually(lab::DEADLINE, "a change", || {
+            all.extend(self.changes());
             all.contains(wanted).then_some(())
         });
-        assert!(heard.is_ok(), "{wanted:?} is not in {all:?}");
+        assert!(found.is_ok(), "{wanted:?} is not in {all:?}");
     }
 }
 
@@ -61,74 +61,74 @@ fn table(name: &str, part: TablePart) -> Change {
 }
 
 #[test]
-fn nothing_is_told_while_nothing_happens() {
-    let mut place = Place::new();
-    place.told();
-    place.run("ip route; nft list ruleset; ip rule; sysctl net.ipv4.ip_forward");
-    assert_eq!(place.told(), []);
+fn queries_cause_no_notifications() {
+    let mut testbed = Testbed::new();
+    testbed.changes();
+    testbed.run("ip route; nft list ruleset; ip rule; sysctl net.ipv4.ip_forward");
+    assert_eq!(testbed.changes(), []);
 }
 
 #[test]
-fn links_are_told_with_their_groups() {
-    let mut place = Place::new();
-    place.run("ip link add hc0 group 26723 type veth peer name hc1; ip link set hc0 up");
-    let told = place.told();
+fn links_are_reported_with_their_groups() {
+    let mut testbed = Testbed::new();
+    testbed.run("ip link add hc0 group 26723 type veth peer name hc1; ip link set hc0 up");
+    let changes = testbed.changes();
     let is_on = |change: &&Change| matches!(change, Change::Link { name, group: 26723, is_up: true, .. } if name == "hc0");
-    assert!(told.iter().any(|change| is_on(&change)), "{told:?}");
-    place.run("ip link delete hc0");
-    place.expect(&Change::LinkGone {
+    assert!(changes.iter().any(|change| is_on(&change)), "{changes:?}");
+    testbed.run("ip link delete hc0");
+    testbed.expect(&Change::LinkGone {
         name: "hc0".to_owned(),
         group: 26723,
     });
 }
 
 #[test]
-fn what_is_deleted_is_told_with_whose_it_was() {
-    let mut place = Place::new();
+fn removed_routes_and_rules_are_reported_with_their_protocol() {
+    let mut testbed = Testbed::new();
     for (family, network) in [("-4", "10.9.0.0/24"), ("-6", "fd00:9::/64")] {
-        place.run(&format!(
+        testbed.run(&format!(
             "ip {family} route add unreachable {network} metric 4000000 proto 104
              ip {family} rule add to {network} lookup main priority 5190 protocol 104
              ip address add {} dev lo",
             network.replace("0/24", "1/32").replace("::/64", "::1/128")
         ));
-        place.told();
-        place.run(&format!(
+        testbed.changes();
+        testbed.run(&format!(
             "ip {family} route flush proto 104 type unreachable"
         ));
-        place.expect(&Change::RouteGone { protocol: 104 });
-        place.run(&format!("ip {family} rule delete priority 5190"));
-        place.expect(&Change::RuleGone { protocol: 104 });
+        testbed.expect(&Change::RouteGone { protocol: 104 });
+        testbed.run(&format!("ip {family} rule delete priority 5190"));
+        testbed.expect(&Change::RuleGone { protocol: 104 });
         let address = network.replace("0/24", "1/32").replace("::/64", "::1/128");
-        place.run(&format!("ip address delete {address} dev lo"));
-        place.expect(&Change::AddressGone { link: 1 });
+        testbed.run(&format!("ip address delete {address} dev lo"));
+        testbed.expect(&Change::AddressGone { link: 1 });
     }
 }
 
 #[test]
-fn forwarding_is_told_for_all_links() {
-    let mut place = Place::new();
+fn forwarding_of_all_links_is_reported() {
+    let mut testbed = Testbed::new();
     for name in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
         for value in ["1", "0"] {
-            place.told();
-            place.node.sysctl(name, value).unwrap();
-            place.expect(&Change::Forwarding {
+            testbed.changes();
+            testbed.node.sysctl(name, value).unwrap();
+            testbed.expect(&Change::Forwarding {
                 is_on: value == "1",
             });
         }
     }
-    place.told();
-    place
+    testbed.changes();
+    testbed
         .node
         .sysctl("net.ipv4.conf.lo.forwarding", "1")
         .unwrap();
-    assert_eq!(place.told(), []);
+    assert_eq!(testbed.changes(), []);
 }
 
 #[test]
-fn changes_of_tables_are_told_by_their_parts() {
-    let mut place = Place::new();
-    place.run(
+fn table_changes_are_reported_by_part() {
+    let mut testbed = Testbed::new();
+    testbed.run(
         "nft 'add table inet t
               add chain inet t forward { type filter hook forward priority 0; }
               add chain inet t plain
@@ -143,21 +143,27 @@ fn changes_of_tables_are_told_by_their_parts() {
         table("t", TablePart::Rule("plain".to_owned())),
         table("t", TablePart::Set),
     ];
-    let told = place.told();
-    assert!(made.iter().all(|part| told.contains(part)), "{told:?}");
-    place.run("nft flush chain inet t plain");
+    let changes = testbed.changes();
+    assert!(
+        made.iter().all(|part| changes.contains(part)),
+        "{changes:?}"
+    );
+    testbed.run("nft flush chain inet t plain");
     assert_eq!(
-        place.told(),
+        testbed.changes(),
         [table("t", TablePart::Rule("plain".to_owned()))]
     );
-    place.run("nft flush ruleset");
-    let told = place.told();
-    assert!(told.contains(&table("t", TablePart::Itself)), "{told:?}");
+    testbed.run("nft flush ruleset");
+    let changes = testbed.changes();
+    assert!(
+        changes.contains(&table("t", TablePart::Itself)),
+        "{changes:?}"
+    );
 }
 
 #[test]
-fn more_than_the_socket_holds_is_told_as_such() {
-    let mut place = Place::new();
+fn lost_notifications_are_reported_as_overrun() {
+    let mut testbed = Testbed::new();
     let mut script = "add table inet t\nadd chain inet t c\n".to_owned();
     for number in 0..20_000 {
         let _ = writeln!(
@@ -165,11 +171,15 @@ fn more_than_the_socket_holds_is_told_as_such() {
             "add rule inet t c ip saddr 10.0.0.1 drop comment \"{number}\""
         );
     }
-    place.node.write("/run/many.nft", script).unwrap();
-    place.run("nft -f /run/many.nft");
-    let told = place.told();
-    assert!(told.contains(&Change::Overrun), "{} changes", told.len());
-    // And it goes on afterwards.
-    place.run("nft add table inet other");
-    assert_eq!(place.told(), [table("other", TablePart::Itself)]);
+    testbed.node.write("/run/many.nft", script).unwrap();
+    testbed.run("nft -f /run/many.nft");
+    let changes = testbed.changes();
+    assert!(
+        changes.contains(&Change::Overrun),
+        "{} changes",
+        changes.len()
+    );
+    // Later notifications arrive.
+    testbed.run("nft add table inet other");
+    assert_eq!(testbed.changes(), [table("other", TablePart::Itself)]);
 }

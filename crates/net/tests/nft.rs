@@ -4,7 +4,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests, and clippy takes only the functions marked so for tests"
+    reason = "clippy exempts only functions marked as tests"
 )]
 
 use ipnet::IpNet;
@@ -27,12 +27,12 @@ fn socket(node: &Node) -> Socket {
     node.enter(Socket::netfilter).unwrap().unwrap()
 }
 
-/// Does a line of `nft`'s own language.
+/// Runs one line of `nft`.
 fn nft(node: &Node, line: &str) {
     node.run(["nft", line]).unwrap();
 }
 
-/// The elements of a set or map as `nft` words them, sorted.
+/// The elements of a set or map as `nft` lists them, sorted.
 fn listed(node: &Node, kind: &str, table: &str, name: &str) -> Vec<String> {
     let listing = node
         .run(["nft", "list", kind, "inet", table, name])
@@ -42,8 +42,8 @@ fn listed(node: &Node, kind: &str, table: &str, name: &str) -> Vec<String> {
         return Vec::new();
     };
     let elements = elements.split('}').next().unwrap();
-    let words = |element: &str| element.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut elements: Vec<String> = elements.split(',').map(words).collect();
+    let normalize = |element: &str| element.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut elements: Vec<String> = elements.split(',').map(normalize).collect();
     elements.sort();
     elements
 }
@@ -76,19 +76,19 @@ fn network(text: &str) -> Vec<Element> {
 
 fn add(socket: &Socket, set: Set<'_>, elements: &[Element]) -> Result<(), net::NetError> {
     let mut transaction = Transaction::new();
-    transaction.add(set, elements, Existing::Refuse);
+    transaction.add(set, elements, Existing::Reject);
     transaction.commit(socket)
 }
 
 #[test]
-fn nft_lists_what_netlink_wrote() {
+fn nft_lists_elements_that_netlink_added() {
     let (node, socket) = node();
     let pair = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     let mut transaction = Transaction::new();
-    transaction.add(PORTS, &[port(8080, 1), port(443, 2)], Existing::Refuse);
+    transaction.add(PORTS, &[port(8080, 1), port(443, 2)], Existing::Reject);
     let pair = Element::member(concatenate(&[&pair, &pair]));
-    transaction.add(PAIRS, &[pair], Existing::Refuse);
-    transaction.add(NETS, &network("10.0.0.0/8"), Existing::Refuse);
+    transaction.add(PAIRS, &[pair], Existing::Reject);
+    transaction.add(NETS, &network("10.0.0.0/8"), Existing::Reject);
     transaction.commit(&socket).unwrap();
 
     let ports = ["tcp . 443 : 10.0.0.2 . 80", "tcp . 8080 : 10.0.0.1 . 80"];
@@ -98,7 +98,7 @@ fn nft_lists_what_netlink_wrote() {
 }
 
 #[test]
-fn netlink_reads_what_nft_wrote() {
+fn netlink_lists_elements_that_nft_added() {
     let (node, socket) = node();
     nft(
         &node,
@@ -120,7 +120,7 @@ fn netlink_reads_what_nft_wrote() {
 }
 
 #[test]
-fn a_missing_element_is_told_from_a_missing_set_and_table() {
+fn a_missing_element_differs_from_a_missing_set_or_table() {
     let (_node, socket) = node();
     let key = port(1, 1).key;
     assert_eq!(element(&socket, PORTS, &key).unwrap(), None);
@@ -140,16 +140,16 @@ fn a_missing_element_is_told_from_a_missing_set_and_table() {
         assert!(elements(&socket, missing).unwrap_err().is(Errno::NOENT));
         let error = add(&socket, missing, &[port(1, 1)]).unwrap_err();
         assert!(error.is(Errno::NOENT), "{error}");
-        let words = format!(
-            "add to {} of the nftables table inet {}: ",
+        let start = format!(
+            "add to set {} of nftables table inet {}: ",
             missing.name, missing.table
         );
-        assert!(error.to_string().starts_with(&words), "{error}");
+        assert!(error.to_string().starts_with(&start), "{error}");
     }
 }
 
 #[test]
-fn what_exists_is_refused_or_accepted_as_the_caller_says() {
+fn existing_elements_are_rejected_or_accepted_on_request() {
     let (node, socket) = node();
     add(&socket, PORTS, &[port(80, 1)]).unwrap();
     let error = add(&socket, PORTS, &[port(80, 1)]).unwrap_err();
@@ -165,26 +165,29 @@ fn what_exists_is_refused_or_accepted_as_the_caller_says() {
     assert_eq!(
         listed(&node, "map", "t", "ports"),
         ["tcp . 80 : 10.0.0.1 . 80"],
-        "81 would have been half of it"
+        "the transaction is atomic"
     );
     accept(port(80, 1)).unwrap();
     assert_eq!(elements(&socket, PORTS).unwrap().len(), 2);
 }
 
 #[test]
-fn a_transaction_is_done_as_a_whole_and_leaves_no_answers_behind() {
+fn a_rejected_transaction_changes_nothing_and_leaves_no_replies() {
     let (_node, socket) = node();
     add(&socket, PORTS, &[port(80, 1)]).unwrap();
     for _ in 0..3 {
-        // Several complaints: each missing set, and the element that is there.
+        // Several errors: two missing sets and a missing element.
         let mut transaction = Transaction::new();
         transaction.delete(PORTS, &[port(80, 1)]);
-        transaction.add(of_t("none"), &[port(80, 1)], Existing::Refuse);
-        transaction.add(PORTS, &[port(81, 1)], Existing::Refuse);
+        transaction.add(of_t("none"), &[port(80, 1)], Existing::Reject);
+        transaction.add(PORTS, &[port(81, 1)], Existing::Reject);
         transaction.delete(PORTS, &[port(99, 1)]);
         transaction.delete(of_t("neither"), &[port(99, 1)]);
         let error = transaction.commit(&socket).unwrap_err();
-        assert!(error.to_string().starts_with("add to none of"), "{error}");
+        assert!(
+            error.to_string().starts_with("add to set none of"),
+            "{error}"
+        );
         assert_eq!(elements(&socket, PORTS).unwrap(), [port(80, 1)]);
         let found = element(&socket, PORTS, &port(80, 1).key).unwrap();
         assert_eq!(found, Some(port(80, 1)));
@@ -192,7 +195,7 @@ fn a_transaction_is_done_as_a_whole_and_leaves_no_answers_behind() {
 }
 
 #[test]
-fn a_transaction_of_another_generation_is_refused() {
+fn a_transaction_of_another_generation_is_rejected() {
     let (_node, socket) = node();
     let before = generation(&socket).unwrap();
     add(&socket, PORTS, &[port(80, 1)]).unwrap();
@@ -211,20 +214,20 @@ fn a_transaction_of_another_generation_is_refused() {
 }
 
 #[test]
-fn an_empty_transaction_says_nothing_to_the_kernel() {
+fn an_empty_transaction_is_not_sent() {
     let (_node, socket) = node();
     let before = generation(&socket).unwrap();
     let transaction = Transaction::at(before + 1000);
     assert!(transaction.is_empty());
     transaction.commit(&socket).unwrap();
     let mut transaction = Transaction::new();
-    transaction.add(PORTS, &[], Existing::Refuse);
+    transaction.add(PORTS, &[], Existing::Reject);
     transaction.commit(&socket).unwrap();
     assert_eq!(generation(&socket).unwrap(), before);
 }
 
 #[test]
-fn thousands_of_elements_go_in_and_come_out() {
+fn thousands_of_elements_are_added_listed_and_deleted() {
     let (_node, socket) = node();
     let many: Vec<Element> = (1..=5000).map(|number| port(number, 7)).collect();
     add(&socket, PORTS, &many).unwrap();
@@ -232,7 +235,7 @@ fn thousands_of_elements_go_in_and_come_out() {
     found.sort_by(|a, b| a.key.cmp(&b.key));
     assert_eq!(found, many);
 
-    // A complaint about each of them is more than the socket holds.
+    // The errors of all elements are more than the socket holds.
     let error = add(&socket, PORTS, &many).unwrap_err();
     assert!(error.is(Errno::EXIST), "{error}");
     assert_eq!(elements(&socket, PORTS).unwrap().len(), 5000);
@@ -244,7 +247,7 @@ fn thousands_of_elements_go_in_and_come_out() {
 }
 
 #[test]
-fn intervals_go_up_to_both_ends_of_the_address_space() {
+fn intervals_may_reach_both_ends_of_the_address_space() {
     let (node, socket) = node();
     for networks in [
         &["0.0.0.0/0"][..],
@@ -274,7 +277,7 @@ fn intervals_go_up_to_both_ends_of_the_address_space() {
 }
 
 #[test]
-fn forward_chains_of_all_families_are_found_with_their_policies() {
+fn forward_chains_of_all_families_are_listed_with_their_policies() {
     let node = Node::new("n1").unwrap();
     for (family, table, policy) in [
         ("ip", "filter", "drop"),
@@ -316,18 +319,18 @@ fn a_chain_is_found_by_its_name() {
 }
 
 #[test]
-fn a_script_is_done_as_a_whole_and_refused_in_nfts_words() {
+fn a_script_is_atomic_and_its_error_has_the_output_of_nft() {
     let node = Node::new("n1").unwrap();
     let run = |script: &str| node.enter(|| nft::run(script)).unwrap();
     run("create table inet a").unwrap();
     assert!(matches!(run("create table inet a"), Err(NftError::Exists)));
     let error = run("add chain inet a b\nadd rule inet a b nonsense\n").unwrap_err();
     assert!(
-        error.to_string().contains("nonsense") && matches!(error, NftError::Refused { .. }),
+        error.to_string().contains("nonsense") && matches!(error, NftError::Rejected { .. }),
         "{error}"
     );
     let error = run("add chain inet a b\ndelete table inet none\n").unwrap_err();
-    assert!(matches!(error, NftError::Refused { .. }), "{error}");
+    assert!(matches!(error, NftError::Rejected { .. }), "{error}");
     let listing = node.run(["nft", "list", "table", "inet", "a"]).unwrap();
     assert_eq!(listing.stdout, "table inet a {\n}\n");
 }

@@ -1,8 +1,8 @@
-//! Routes, rules and addresses that are made and removed, as `ip` sees them.
+//! Routes, rules and addresses, compared with `ip`.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests, and clippy takes only the functions marked so for tests"
+    reason = "clippy exempts only functions marked as tests"
 )]
 
 use ipnet::IpNet;
@@ -14,7 +14,7 @@ use net::{
 
 const NETWORKS: [&str; 2] = ["10.9.0.0/24", "fd00:9::/64"];
 
-fn place() -> (Node, Socket) {
+fn node() -> (Node, Socket) {
     let node = Node::new("n1").unwrap();
     let socket = node.enter(Socket::route).unwrap().unwrap();
     (node, socket)
@@ -31,8 +31,8 @@ fn network(text: &str) -> IpNet {
 }
 
 #[test]
-fn an_unreachable_network_comes_and_goes() {
-    let (node, socket) = place();
+fn an_unreachable_route_is_added_and_removed() {
+    let (node, socket) = node();
     for text in NETWORKS {
         let mut route = Route::new(network(text), RouteKind::Unreachable, PROTO_HEADCNI);
         route.metric = Some(4_000_000);
@@ -58,7 +58,7 @@ fn an_unreachable_network_comes_and_goes() {
         let routes = node.routes().unwrap();
         assert!(routes.iter().any(|r| r.starts_with(&line)), "{routes:?}");
 
-        // One like it of somebody else stays.
+        // A similar route of another protocol stays.
         let mut foreign = route.clone();
         foreign.metric = Some(7);
         foreign.protocol = 4;
@@ -76,8 +76,8 @@ fn an_unreachable_network_comes_and_goes() {
 }
 
 #[test]
-fn a_rule_by_destination_comes_and_goes() {
-    let (node, socket) = place();
+fn a_destination_rule_is_added_and_removed() {
+    let (node, socket) = node();
     for text in NETWORKS {
         let rule = DestinationRule {
             to: network(text),
@@ -104,8 +104,8 @@ fn a_rule_by_destination_comes_and_goes() {
 }
 
 #[test]
-fn a_rule_that_refuses_marked_packets_comes_and_goes() {
-    let (node, socket) = place();
+fn an_unreachable_rule_with_a_mark_is_added_and_removed() {
+    let (node, socket) = node();
     for text in NETWORKS {
         let rule = DestinationRule {
             to: network(text),
@@ -137,8 +137,8 @@ fn a_rule_that_refuses_marked_packets_comes_and_goes() {
 }
 
 #[test]
-fn a_route_says_what_to_send_from() {
-    let (node, socket) = place();
+fn a_route_has_a_preferred_source() {
+    let (node, socket) = node();
     for line in [
         "ip link add v0 type veth peer name v1",
         "ip link set v0 up",
@@ -182,8 +182,8 @@ fn a_route_says_what_to_send_from() {
 }
 
 #[test]
-fn an_address_that_is_still_asked_about_is_not_settled() {
-    let (node, socket) = place();
+fn a_tentative_address_is_not_usable() {
+    let (node, socket) = node();
     for line in [
         "ip link add v0 type veth peer name v1",
         "ip link set v1 up",
@@ -196,17 +196,17 @@ fn an_address_that_is_still_asked_about_is_not_settled() {
     let has = |addresses: Vec<Address>, text: &str| {
         addresses.iter().any(|address| address.net == network(text))
     };
-    let settled = || net::settled_addresses(&socket).unwrap();
+    let usable = || net::usable_addresses(&socket).unwrap();
     assert!(has(net::addresses(&socket).unwrap(), "fd00:9::1/64"));
-    assert!(!has(settled(), "fd00:9::1/64"));
-    assert!(has(settled(), "10.9.0.1/24"));
-    let is_settled = || has(settled(), "fd00:9::1/64").then_some(());
-    eventually(lab::DEADLINE, "an address of one's own", is_settled).unwrap();
+    assert!(!has(usable(), "fd00:9::1/64"));
+    assert!(has(usable(), "10.9.0.1/24"));
+    let is_usable = || has(usable(), "fd00:9::1/64").then_some(());
+    eventually(lab::DEADLINE, "duplicate address detection", is_usable).unwrap();
 }
 
 #[test]
-fn rules_of_other_kinds_are_no_rules_by_destination() {
-    let (node, socket) = place();
+fn other_rules_are_not_listed_as_destination_rules() {
+    let (node, socket) = node();
     for line in [
         "ip rule add from 10.1.0.0/16 lookup 7",
         "ip rule add to 10.2.0.0/16 prohibit",
@@ -218,8 +218,8 @@ fn rules_of_other_kinds_are_no_rules_by_destination() {
 }
 
 #[test]
-fn an_address_comes_and_goes() {
-    let (node, socket) = place();
+fn an_address_is_added_and_removed() {
+    let (node, socket) = node();
     for text in ["10.9.0.1/32", "fd00:9::1/128"] {
         let address = Address {
             link: 1,
@@ -227,7 +227,7 @@ fn an_address_comes_and_goes() {
         };
         send(&socket, |batch| address.add_to(batch)).unwrap();
         assert!(net::addresses(&socket).unwrap().contains(&address));
-        // The kernel makes an IPv6 address local in its own time.
+        // The kernel adds the local route of an IPv6 address later.
         let answers = || node.ping(&address.net.addr().to_string()).ok();
         eventually(lab::DEADLINE, "an answer", answers).unwrap();
         send(&socket, |batch| address.remove_in(batch)).unwrap();

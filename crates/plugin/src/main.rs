@@ -59,7 +59,9 @@ impl Headcni {
         let error = outcome.as_ref().err();
         let ended = log.finish(error);
         if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb) {
-            daemon.tell(|| notify::event(call, of, ended, error));
+            if let Err(error) = daemon.notify(|| notify::event(call, of, ended, error)) {
+                settings.write_error("headcni", call, of, &error);
+            }
         }
         outcome
     }

@@ -1,11 +1,8 @@
-//! Whether a table is as it was when we last looked.
+//! Detects foreign edits of a table.
 //!
-//! The kernel numbers tables, chains and rules, and uses no number of a table twice: whoever adds,
-//! replaces or deletes a rule, or puts back the whole ruleset from a file, leaves other numbers
-//! behind. So numbers are compared and not what the rules say, which has counters in it and would
-//! have to be compiled to be compared. What the sets hold is another question: [`Contents`].
-//!
-//! [`Contents`]: crate::Contents
+//! The kernel never reuses handles of tables, chains and rules: every edit, and restoring the ruleset
+//! from a file, changes them. Comparing handles needs no decoding of rules, which contain counters.
+//! [`has_contents`](crate::has_contents) compares the elements of sets.
 
 use std::fmt::{self, Write as _};
 
@@ -17,13 +14,13 @@ use crate::Table;
 /// <https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/netfilter/nf_tables.h>
 const NFT_TABLE_F_DORMANT: u32 = 1;
 
-/// The numbers of a table, its chains and its rules, as a text that can be kept.
+/// The handles of a table, its chains and its rules, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// One that was kept as a text.
-    pub fn kept(text: impl Into<String>) -> Self {
+    /// A fingerprint that was stored as text.
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 }
@@ -34,46 +31,46 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The fingerprint of a table; nothing if it is missing.
+/// The fingerprint of a table, if the table exists.
 pub fn fingerprint(socket: &Socket, table: Table) -> Result<Option<Fingerprint>, NetError> {
-    let found = look(socket, table.name(), table.script())?;
-    Ok(found.map(|(mark, _)| mark))
+    let found = inspect(socket, table.name(), table.script())?;
+    Ok(found.map(|(fingerprint, _)| fingerprint))
 }
 
-/// The fingerprint of a table that was put in place a moment ago; nothing if somebody was at it
-/// since, and rules are missing or too many.
+/// The fingerprint of a table that was just installed; `None` if it is missing, or has been edited
+/// since and is not intact.
 pub fn fresh_fingerprint(socket: &Socket, table: Table) -> Result<Option<Fingerprint>, NetError> {
-    let found = look(socket, table.name(), table.script())?;
-    Ok(found.and_then(|(mark, is_whole)| is_whole.then_some(mark)))
+    let found = inspect(socket, table.name(), table.script())?;
+    Ok(found.and_then(|(fingerprint, is_intact)| is_intact.then_some(fingerprint)))
 }
 
-/// Whether a table of the family `inet` is there, and has all chains of a script with as many rules in
-/// each: whoever flushes a table leaves its comment, and all else that it is known by. What the rules say
-/// is not looked at.
-pub fn is_whole(socket: &Socket, name: &str, script: &str) -> Result<bool, NetError> {
-    let found = look(socket, name, script)?;
-    Ok(found.is_some_and(|(_, is_whole)| is_whole))
+/// Whether a table exists, is not dormant, and has all chains of the script with as many rules in
+/// each. A flushed table still has its comment, so that the version alone does not prove it. The rules
+/// themselves are not compared.
+pub fn is_intact(socket: &Socket, name: &str, script: &str) -> Result<bool, NetError> {
+    let found = inspect(socket, name, script)?;
+    Ok(found.is_some_and(|(_, is_intact)| is_intact))
 }
 
-/// The fingerprint, and whether the table works and each chain has as many rules as the script says.
-fn look(
+/// The fingerprint, and whether the table is intact.
+fn inspect(
     socket: &Socket,
     name: &str,
     script: &str,
 ) -> Result<Option<(Fingerprint, bool)>, NetError> {
-    let Some(facts) = nft::table(socket, name)? else {
+    let Some(info) = nft::table(socket, name)? else {
         return Ok(None);
     };
     let rules = nft::rule_handles(socket, name)?;
-    let mut is_whole = facts.flags & NFT_TABLE_F_DORMANT == 0;
-    let mut text = format!("{} flags {}", facts.handle, facts.flags);
+    let mut is_intact = info.flags & NFT_TABLE_F_DORMANT == 0;
+    let mut text = format!("{} flags {}", info.handle, info.flags);
     for (wanted, count) in chains(script) {
         let _ = write!(text, "; {wanted}");
         let handles = rules.iter().filter(|(chain, _)| chain == wanted);
-        is_whole &= handles.clone().count() == count;
+        is_intact &= handles.clone().count() == count;
         let Some(chain) = nft::chain(socket, name, wanted)? else {
             text.push_str(" missing");
-            is_whole = false;
+            is_intact = false;
             continue;
         };
         let _ = write!(text, " {}", chain.handle);
@@ -89,10 +86,10 @@ fn look(
             let _ = write!(text, " {handle}");
         }
     }
-    Ok(Some((Fingerprint(text), is_whole)))
+    Ok(Some((Fingerprint(text), is_intact)))
 }
 
-/// The chains that a script has, and how many rules are in each.
+/// The chains of a script with their number of rules.
 fn chains(script: &str) -> Vec<(&str, usize)> {
     let mut chains = Vec::new();
     let mut lines = script.lines();
@@ -101,9 +98,9 @@ fn chains(script: &str) -> Vec<(&str, usize)> {
             .strip_prefix("\tchain ")
             .and_then(|line| line.strip_suffix(" {"));
         if let Some(name) = name {
-            let inside = lines.by_ref().take_while(|line| *line != "\t}");
+            let body = lines.by_ref().take_while(|line| *line != "\t}");
             let is_rule = |line: &str| !line.starts_with('#') && !line.starts_with("type ");
-            chains.push((name, inside.filter(|line| is_rule(line.trim())).count()));
+            chains.push((name, body.filter(|line| is_rule(line.trim())).count()));
         }
     }
     chains
@@ -114,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_chains_are_known_with_their_rules() {
+    fn chains_and_rules_of_the_scripts_are_counted() {
         let chains = super::chains(Table::Ports.script());
         let expected = [
             ("host_ports", 9),

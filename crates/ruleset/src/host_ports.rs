@@ -1,9 +1,8 @@
-//! hostPorts: what arrives for a port of the node goes on to a pod.
+//! hostPorts: packets to a port of the node are forwarded to a pod.
 //!
-//! They are elements of maps in the table `inet headcni-ports`, whose rules are the same whatever
-//! is published. A port that is published on one address is in `by_address`, else in `by_port`;
-//! the former wins. A pod that is reached by a hostPort is in `hairpin` as well, so that it can
-//! reach itself that way.
+//! They are elements of maps in the table `inet headcni-ports`. A hostPort with a hostIP is in
+//! `by_address`, which takes precedence, any other in `by_port`. The pod is in `hairpin` as well, so
+//! that it can reach itself by its hostPort.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,8 +13,8 @@ use net::{Errno, NetError, Socket, conntrack};
 
 use crate::PORTS_TABLE;
 
-/// How often a port is tried for that was taken, and then free again.
-const MAX_ROUNDS: usize = 100;
+/// Attempts at a port that was taken, and free when its holder was queried.
+const MAX_ATTEMPTS: usize = 100;
 
 /// The transport of a hostPort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +30,7 @@ pub enum Protocol {
 impl Protocol {
     const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
 
-    /// Its number in an IP header.
+    /// IP protocol number.
     fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -51,25 +50,25 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A port of the node that leads to a pod.
+/// A port of the node that is forwarded to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// The address of the node that it is published on; nothing, `0.0.0.0` or `::` means every
-    /// one of the pod's family but the loopback.
+    /// The hostIP. `None`, `0.0.0.0` and `::` stand for every address of the pod's family except
+    /// loopback.
     pub host: Option<IpAddr>,
-    /// The transport.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The port of the node.
+    /// Port of the node.
     pub port: u16,
-    /// The pod's address.
+    /// Address of the pod.
     pub pod: IpAddr,
-    /// The pod's port.
+    /// Port of the pod.
     pub pod_port: u16,
 }
 
 impl HostPort {
-    /// The same with every way to say "every address" being one.
-    fn normal(self) -> Self {
+    /// The same with `None` for every address.
+    fn normalized(self) -> Self {
         Self {
             host: self.host.filter(|host| !host.is_unspecified()),
             ..self
@@ -83,7 +82,7 @@ impl HostPort {
 
     fn set(&self) -> Set<'static> {
         let family = Family::of(self.pod);
-        match self.normal().host {
+        match self.normalized().host {
             Some(_) => family.by_address,
             None => family.by_port,
         }
@@ -91,7 +90,7 @@ impl HostPort {
 
     fn key(&self) -> Vec<u8> {
         let (protocol, port) = ([self.protocol.number()], self.port.to_be_bytes());
-        match self.normal().host {
+        match self.normalized().host {
             Some(host) => concatenate(&[&octets(host), &protocol, &port]),
             None => concatenate(&[&protocol, &port]),
         }
@@ -131,7 +130,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Where an element of a map leads.
+/// The pod address and port of a map element.
 fn target(element: &Element) -> Option<SocketAddr> {
     let value = element.value.as_deref()?;
     let (address, port) = value.split_at(value.len().checked_sub(4)?);
@@ -139,27 +138,27 @@ fn target(element: &Element) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip_of(address)?, port))
 }
 
-/// Why hostPorts could not be changed.
+/// Why changing hostPorts failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostPortError {
-    /// Somebody else has the port.
-    #[error("{port} cannot lead to {}: it leads to {holder}", port.pod)]
+    /// Another pod has the port.
+    #[error("cannot forward {port} to {}: it is forwarded to {holder}", port.pod)]
     Taken {
-        /// The one that was asked for.
+        /// The requested hostPort.
         port: HostPort,
-        /// Where it leads now.
+        /// Pod address and port that it is forwarded to.
         holder: SocketAddr,
     },
-    /// The host's address and the pod's are of different families.
-    #[error("{port} cannot lead to {}: one is IPv4, the other IPv6", port.pod)]
+    /// hostIP and pod address are of different families.
+    #[error("cannot forward {port} to {}: one is IPv4, the other IPv6", port.pod)]
     MixedFamilies {
-        /// The one that was asked for.
+        /// The requested hostPort.
         port: HostPort,
     },
     /// The table is missing: [`install`](crate::install) it.
     #[error("there is no nftables table inet {PORTS_TABLE}")]
     NoTable,
-    /// The kernel said no.
+    /// The kernel rejected the change.
     #[error(transparent)]
     Net(NetError),
 }
@@ -174,7 +173,7 @@ impl From<NetError> for HostPortError {
     }
 }
 
-/// The sets and maps for one family of addresses.
+/// The sets and maps of one address family.
 struct Family {
     by_address: Set<'static>,
     by_port: Set<'static>,
@@ -208,22 +207,22 @@ impl Family {
         }
     }
 
-    fn published(&self, socket: &Socket) -> Result<Vec<HostPort>, NetError> {
+    fn host_ports(&self, socket: &Socket) -> Result<Vec<HostPort>, NetError> {
         let mut elements = nft::elements(socket, self.by_address)?;
         elements.extend(nft::elements(socket, self.by_port)?);
         Ok(elements.iter().filter_map(HostPort::read).collect())
     }
 }
 
-/// The element that lets a pod reach itself.
+/// The element with which a pod can reach itself.
 fn hairpin(pod: IpAddr) -> Element {
     Element::member(concatenate(&[&octets(pod), &octets(pod)]))
 }
 
-/// Publishes all of them or none. One that is published already is fine.
+/// Adds all hostPorts or none. One that exists already is fine.
 pub fn add(socket: &Socket, ports: &[HostPort]) -> Result<(), HostPortError> {
     check(ports)?;
-    let mut rounds = 0..MAX_ROUNDS;
+    let mut attempts = 0..MAX_ATTEMPTS;
     loop {
         let mut transaction = Transaction::new();
         for port in ports {
@@ -242,14 +241,14 @@ pub fn add(socket: &Socket, ports: &[HostPort]) -> Result<(), HostPortError> {
         if let Some((port, holder)) = first_taken(socket, ports)? {
             return Err(HostPortError::Taken { port, holder });
         }
-        // Who had it has just given it back.
-        if rounds.next().is_none() {
+        // Its holder has just released it.
+        if attempts.next().is_none() {
             return Err(error.into());
         }
     }
 }
 
-/// Whether they could all be published, if nobody else had any of them.
+/// Whether the hostPorts are consistent in themselves.
 fn check(ports: &[HostPort]) -> Result<(), HostPortError> {
     let mut holders = BTreeMap::new();
     for &port in ports {
@@ -282,7 +281,7 @@ fn first_taken(
     Ok(None)
 }
 
-/// Their pods, each once.
+/// Their pods, without duplicates.
 fn pods(ports: &[HostPort]) -> Vec<IpAddr> {
     let mut pods: Vec<IpAddr> = ports.iter().map(|port| port.pod).collect();
     pods.sort_unstable();
@@ -290,11 +289,11 @@ fn pods(ports: &[HostPort]) -> Vec<IpAddr> {
     pods
 }
 
-/// Takes back those that lead where `ports` says, and leaves those that lead elsewhere by now.
-/// That there are none is fine, and so is that there is no table.
+/// Removes these hostPorts, unless they are forwarded to another pod meanwhile. Missing ones and a
+/// missing table are fine.
 ///
-/// The kernel frees deleted elements after an RCU grace period, and closing any netfilter socket
-/// waits for that, 10 to 20 ms: what takes a while as well should be done in between.
+/// The kernel frees deleted elements after an RCU grace period, and closing a netfilter socket waits
+/// for it, 10 to 20 ms: do other slow work before you close it.
 pub fn remove(socket: &Socket, ports: &[HostPort]) -> Result<(), NetError> {
     match nft::retry_outdated(|| try_remove(socket, ports)) {
         Err(error) if error.is(Errno::NOENT) => Ok(()),
@@ -302,19 +301,18 @@ pub fn remove(socket: &Socket, ports: &[HostPort]) -> Result<(), NetError> {
     }
 }
 
-/// Values are compared, and then deleted by their keys: the generation makes sure that they are
-/// still the same.
+/// The kernel deletes elements by key; the generation ensures that the compared values still hold.
 fn try_remove(socket: &Socket, ports: &[HostPort]) -> Result<(), NetError> {
     let mut transaction = Transaction::at(nft::generation(socket)?);
     let (ipv4, ipv6): (Vec<HostPort>, _) = ports
         .iter()
-        .map(|port| port.normal())
+        .map(|port| port.normalized())
         .partition(|port| port.pod.is_ipv4());
     for (family, ports) in [(&IPV4, ipv4), (&IPV6, ipv6)] {
         if ports.is_empty() {
             continue;
         }
-        let removal = plan_removal(&ports, &family.published(socket)?);
+        let removal = plan_removal(&ports, &family.host_ports(socket)?);
         for port in &removal.ports {
             transaction.delete(port.set(), &[port.element()]);
         }
@@ -331,33 +329,36 @@ fn try_remove(socket: &Socket, ports: &[HostPort]) -> Result<(), NetError> {
 #[derive(Debug, PartialEq, Eq)]
 struct Removal {
     ports: Vec<HostPort>,
-    /// Those that have no hostPort any more.
+    /// Pods without another hostPort.
     pods: Vec<IpAddr>,
 }
 
-/// What of `published` goes, if `ports` are to go.
-fn plan_removal(ports: &[HostPort], published: &[HostPort]) -> Removal {
-    let (gone, kept): (Vec<HostPort>, Vec<HostPort>) =
-        published.iter().partition(|port| ports.contains(port));
+/// Plans the removal of `ports` from the present ones.
+fn plan_removal(ports: &[HostPort], present: &[HostPort]) -> Removal {
+    let (removed, remaining): (Vec<HostPort>, Vec<HostPort>) =
+        present.iter().partition(|port| ports.contains(port));
     let mut pods = pods(ports);
-    pods.retain(|pod| kept.iter().all(|port| port.pod != *pod));
-    Removal { ports: gone, pods }
+    pods.retain(|pod| remaining.iter().all(|port| port.pod != *pod));
+    Removal {
+        ports: removed,
+        pods,
+    }
 }
 
-/// All that are published, in order.
+/// All hostPorts, sorted.
 pub fn list(socket: &Socket) -> Result<Vec<HostPort>, HostPortError> {
-    let mut ports = IPV4.published(socket)?;
-    ports.extend(IPV6.published(socket)?);
+    let mut ports = IPV4.host_ports(socket)?;
+    ports.extend(IPV6.host_ports(socket)?);
     ports.sort_unstable();
     Ok(ports)
 }
 
-/// The pods that may reach themselves by a hostPort, in order.
+/// The pods that may reach themselves by a hostPort, sorted.
 pub fn hairpins(socket: &Socket) -> Result<Vec<IpAddr>, HostPortError> {
     let mut pods = Vec::new();
     for family in [&IPV4, &IPV6] {
         let elements = nft::elements(socket, family.hairpin)?;
-        // The pod's address, twice.
+        // The key is the address of the pod, twice.
         let halves = elements
             .iter()
             .map(|element| element.key.split_at(element.key.len() / 2));
@@ -369,9 +370,9 @@ pub fn hairpins(socket: &Socket) -> Result<Vec<IpAddr>, HostPortError> {
 
 /// Deletes the UDP flows to these hostPorts; returns how many there were.
 ///
-/// A flow keeps the destination of its first packet: a UDP client that never falls silent would go on
-/// to a pod that is gone, or miss a new one. A hostPort of every address is looked for on the `local`
-/// ones: all addresses that the node may be reached by.
+/// conntrack applies DNAT to the first packet of a flow only: a UDP client that never pauses would
+/// continue to reach a deleted pod, or miss a new one. `local` are the addresses of the node, for
+/// hostPorts without a hostIP.
 pub fn delete_udp_flows(
     socket: &Socket,
     ports: &[HostPort],
@@ -383,7 +384,7 @@ pub fn delete_udp_flows(
 fn udp_destinations(ports: &[HostPort], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
     let mut found = BTreeSet::new();
     for port in ports.iter().filter(|port| port.protocol == Protocol::Udp) {
-        let host = port.normal().host;
+        let host = port.normalized().host;
         let hosts = host.as_ref().map_or(local, std::slice::from_ref);
         let of_family = hosts
             .iter()
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_are_as_nftables_has_them() {
+    fn keys_and_values_have_the_layout_of_nftables() {
         let any = port(None, 8080, "10.0.0.5");
         assert_eq!(any.set().name, "by_port4");
         assert_eq!(any.key(), [6, 0, 0, 0, 0x1f, 0x90, 0, 0]);
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_read_back() {
+    fn elements_round_trip() {
         for one in [
             port(None, 8080, "10.0.0.5"),
             port(Some("192.0.2.1"), 65535, "10.0.0.5"),
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_elements_are_passed_over() {
+    fn foreign_elements_are_ignored() {
         for (key, value) in [
             (vec![], vec![]),
             (vec![6], vec![1, 2, 3]),
@@ -452,16 +453,16 @@ mod tests {
     }
 
     #[test]
-    fn every_address_can_be_said_in_two_ways() {
+    fn an_unspecified_host_ip_means_every_address() {
         for (all, pod) in [("0.0.0.0", "10.0.0.5"), ("::", "fd00::1")] {
             let (zero, none) = (port(Some(all), 80, pod), port(None, 80, pod));
             assert_eq!(zero.element(), none.element());
-            assert_eq!(zero.normal(), none);
+            assert_eq!(zero.normalized(), none);
         }
     }
 
     #[test]
-    fn ports_that_contradict_each_other_are_refused() {
+    fn conflicting_host_ports_are_rejected() {
         let (ours, theirs) = (port(None, 80, "10.0.0.5"), port(None, 80, "10.0.0.6"));
         assert!(check(&[ours, ours]).is_ok());
         assert!(check(&[ours, port(Some("192.0.2.1"), 80, "10.0.0.6")]).is_ok());
@@ -469,33 +470,33 @@ mod tests {
         let error = check(&[ours, theirs]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "TCP port 80 cannot lead to 10.0.0.6: it leads to 10.0.0.5:80"
+            "cannot forward TCP port 80 to 10.0.0.6: it is forwarded to 10.0.0.5:80"
         );
         let error = check(&[port(Some("192.0.2.1"), 80, "fd00::1")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "TCP port 80 of 192.0.2.1 cannot lead to fd00::1: one is IPv4, the other IPv6"
+            "cannot forward TCP port 80 of 192.0.2.1 to fd00::1: one is IPv4, the other IPv6"
         );
     }
 
     #[test]
-    fn only_ours_goes_and_a_pod_goes_with_its_last_port() {
+    fn only_own_ports_are_removed_and_the_hairpin_with_the_last() {
         let (a, b) = (port(None, 80, "10.0.0.5"), port(None, 81, "10.0.0.5"));
         let taken = port(None, 82, "10.0.0.6");
         let ours = port(None, 82, "10.0.0.5");
         let pod = a.pod;
-        let published = [a, b, taken];
+        let present = [a, b, taken];
 
-        let first = plan_removal(&[a], &published);
+        let first = plan_removal(&[a], &present);
         assert_eq!((first.ports, first.pods), (vec![a], vec![]));
-        let both = plan_removal(&[a, b, ours], &published);
+        let both = plan_removal(&[a, b, ours], &present);
         assert_eq!((both.ports, both.pods), (vec![a, b], vec![pod]));
         let late = plan_removal(&[ours], &[taken]);
         assert_eq!((late.ports, late.pods), (vec![], vec![pod]));
     }
 
     #[test]
-    fn only_udp_of_the_pods_family_is_looked_for() {
+    fn udp_destinations_have_the_family_of_the_pod() {
         let udp = |host, number, pod| HostPort {
             protocol: Protocol::Udp,
             ..port(host, number, pod)

@@ -1,12 +1,11 @@
-//! The rules that are the same for every pod: two tables that the first to need them installs.
+//! Our two nftables tables and their sets. The rules never change; what depends on pods are elements.
 //!
-//! `headcni.nft` says what pods may not send, what is masqueraded and what must not leave in clear,
-//! `headcni-ports.nft` leads hostPorts to pods. Both begin with `create table`, so that of many who
-//! install them at once one succeeds and the others do nothing. That is all a plugin does, but that it
-//! may guard pods' networks from the table's first moment. A daemon
-//! also fills the sets of [`Contents`], sees by a [`Fingerprint`] that somebody was at a table, and
-//! puts it back: the first one by another one with the same networks, the second one, which holds
-//! what the plugin wrote for each pod, in its place.
+//! `headcni.nft` filters packets of pods, masquerades, and keeps packets to pods inside the mesh.
+//! `headcni-ports.nft` forwards hostPorts. Both begin with `create table`, so that one of several
+//! concurrent installers succeeds and the others do nothing.
+//!
+//! The plugin [installs](install) missing tables. The daemon also fills the sets of [`Contents`],
+//! detects foreign edits by a [`Fingerprint`], and repairs the tables: [`replace`], [`repair_ports`].
 
 #![cfg(target_os = "linux")]
 
@@ -23,32 +22,32 @@ use net::{NetError, Socket};
 
 pub use contents::{Contents, has_contents, set_contents};
 use cover::Plan;
-pub use fingerprint::{Fingerprint, fingerprint, fresh_fingerprint, is_whole};
+pub use fingerprint::{Fingerprint, fingerprint, fresh_fingerprint, is_intact};
 pub use replace::{ReplaceError, delete, repair_ports, replace};
 
-/// The link group of the host ends of all our veths.
+/// Link group of the host ends of pod veths.
 pub const LINK_GROUP: u32 = 26723;
-/// The link group of those that are about to be deleted, all at once.
+/// Link group of host ends that are about to be deleted together.
 pub const DOOMED_GROUP: u32 = 26724;
-/// The table with the rules for pods.
+/// Table with the rules for pods.
 pub const TABLE: &str = "headcni";
-/// The table with the hostPorts.
+/// Table with the hostPorts.
 pub const PORTS_TABLE: &str = "headcni-ports";
 
 /// One of our tables, both of the family `inet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// [`TABLE`]: what pods may not send, what is masqueraded, and what may not leave in clear.
+    /// [`TABLE`]: filter for packets of pods, masquerading, mesh-only destinations.
     Pods,
     /// [`PORTS_TABLE`]: hostPorts.
     Ports,
 }
 
 impl Table {
-    /// Both of them.
+    /// Both tables.
     pub const ALL: [Self; 2] = [Self::Pods, Self::Ports];
 
-    /// Its name in the kernel.
+    /// Name in the kernel.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pods => TABLE,
@@ -64,7 +63,7 @@ impl Table {
         }
     }
 
-    /// The script that creates it, and fails if it is there.
+    /// The script that creates it, and fails if it exists.
     pub fn script(self) -> &'static str {
         match self {
             Self::Pods => include_str!("headcni.nft"),
@@ -73,18 +72,18 @@ impl Table {
     }
 }
 
-/// A table that is in the kernel.
+/// A table in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// Its version, if its comment says one; ours is [`Table::version`].
+    /// Version in its comment, if any; ours is [`Table::version`].
     pub version: Option<u32>,
 }
 
-/// What is known about a table; nothing if it is missing.
+/// The table in the kernel, if it exists.
 pub fn installed(socket: &Socket, table: Table) -> Result<Option<Installed>, NetError> {
-    let facts = nft::table(socket, table.name())?;
-    Ok(facts.map(|facts| Installed {
-        version: version_in(&facts.comment),
+    let info = nft::table(socket, table.name())?;
+    Ok(info.map(|info| Installed {
+        version: version_in(&info.comment),
     }))
 }
 
@@ -104,44 +103,42 @@ pub fn missing(socket: &Socket) -> Result<Vec<Table>, NetError> {
     Ok(missing)
 }
 
-/// Installs these tables in the namespace of this thread, with `guarded` in those sets from the first
-/// moment: nothing goes there but by pods' links and `lo` until a daemon says by which else. That
-/// somebody else installs them at the same moment is fine.
-pub fn install(tables: &[Table], guarded: &[IpNet]) -> Result<(), NftError> {
+/// Installs these tables in the netns of this thread, with `mesh_only` in the sets of that name. An
+/// existing table stays as it is.
+pub fn install(tables: &[Table], mesh_only: &[IpNet]) -> Result<(), NftError> {
     if tables.is_empty() {
         return Ok(());
     }
     let scripts = tables.iter().map(|table| match table {
-        Table::Pods => format!("{}{}", table.script(), guard_script(guarded)),
+        Table::Pods => format!("{}{}", table.script(), mesh_only_script(mesh_only)),
         Table::Ports => table.script().to_owned(),
     });
     match nft::run(&scripts.collect::<String>()) {
         Err(NftError::Exists) if tables.len() == 1 => Ok(()),
-        // One of them is there, which one isn't said, and none was installed.
+        // At least one exists, and none was installed.
         Err(NftError::Exists) => tables
             .iter()
-            .try_for_each(|table| install(std::slice::from_ref(table), guarded)),
+            .try_for_each(|table| install(std::slice::from_ref(table), mesh_only)),
         outcome => outcome,
     }
 }
 
-/// What fills the sets of guarded networks of a table that was just made.
-fn guard_script(guarded: &[IpNet]) -> String {
-    // Sets don't take what they have already.
-    let guarded = IpNet::aggregate(&guarded.to_vec());
-    let lines = guarded.iter().map(|network| {
+fn mesh_only_script(networks: &[IpNet]) -> String {
+    // The kernel rejects overlapping intervals.
+    let networks = IpNet::aggregate(&networks.to_vec());
+    let lines = networks.iter().map(|network| {
         let family = if network.addr().is_ipv4() { 4 } else { 6 };
         format!("add element inet {TABLE} mesh_only{family} {{ {network} }}\n")
     });
     lines.collect()
 }
 
-/// Sets of networks, one for IPv4 and one for IPv6 each.
+/// A pair of sets of networks, for IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sets {
-    /// Destinations that pods reach under their own address: pods and services.
+    /// Pods and Services: never masqueraded.
     Cluster,
-    /// Local addresses where hostPorts don't apply: services and gateways.
+    /// Local addresses without hostPorts: Services and gateways.
     Excluded,
 }
 
@@ -165,12 +162,11 @@ fn set(table: &'static str, name: &'static str) -> Set<'static> {
     Set { table, name }
 }
 
-/// Makes sure that the sets cover these networks.
+/// Ensures that the sets cover these networks; `ENOENT` if the table is missing.
 ///
-/// What is missing is added; smaller intervals that would overlap it become part of it. An error
-/// that is `NOENT` means that the table is missing.
+/// Adds missing networks, and merges them with intervals that they overlap.
 pub fn ensure_covered(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result<(), NetError> {
-    // Mostly nothing is missing, and then the generation doesn't matter.
+    // The common case, which needs no generation.
     if covers(socket, sets, networks)? {
         return Ok(());
     }
@@ -178,22 +174,22 @@ pub fn ensure_covered(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result
         let mut transaction = Transaction::at(nft::generation(socket)?);
         for (set, plan) in plans(socket, sets, networks)? {
             transaction.delete(set, &elements(&plan.remove));
-            transaction.add(set, &elements(&plan.add), Existing::Refuse);
+            transaction.add(set, &elements(&plan.add), Existing::Reject);
         }
         transaction.commit(socket)
     })
 }
 
-/// Takes these networks out again, as far as they are in the sets just so: one that has become part
-/// of a larger interval stays.
+/// Removes these networks from the sets. One that is part of a larger interval stays.
 pub fn uncover(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result<(), NetError> {
     nft::retry_outdated(|| {
         let mut transaction = Transaction::at(nft::generation(socket)?);
         for set in [sets.ipv4(), sets.ipv6()] {
             let present = nft::intervals(socket, set)?;
-            let mut old: Vec<Interval> = networks.iter().map(|net| Interval::from(*net)).collect();
-            old.retain(|interval| present.contains(interval));
-            transaction.delete(set, &elements(&old));
+            let mut removed: Vec<Interval> =
+                networks.iter().map(|net| Interval::from(*net)).collect();
+            removed.retain(|interval| present.contains(interval));
+            transaction.delete(set, &elements(&removed));
         }
         transaction.commit(socket)
     })
@@ -203,12 +199,12 @@ fn elements(intervals: &[Interval]) -> Vec<Element> {
     intervals.iter().flat_map(Interval::elements).collect()
 }
 
-/// Whether the sets cover these networks. An error that is `NOENT` means that the table is missing.
+/// Whether the sets cover these networks; `ENOENT` if the table is missing.
 pub fn covers(socket: &Socket, sets: Sets, networks: &[IpNet]) -> Result<bool, NetError> {
     Ok(plans(socket, sets, networks)?.is_empty())
 }
 
-/// What has to be changed in which set.
+/// The changes of each set that does not cover its networks.
 fn plans(
     socket: &Socket,
     sets: Sets,
@@ -231,10 +227,12 @@ fn plans(
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
-    fn scripts_begin_by_creating_their_table_with_our_version() {
+    fn scripts_begin_with_create_table_and_the_version() {
         for table in Table::ALL {
             let first = table.script().lines().next().unwrap();
             let start = format!("create table inet {} {{ comment \"", table.name());
@@ -245,19 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn the_only_link_groups_in_the_rules_are_ours() {
+    fn rules_match_only_our_link_groups() {
         let groups = [LINK_GROUP, DOOMED_GROUP].map(|group| group.to_string());
         let rules = Table::Pods.script().lines();
         let mut matches = 0;
         for rule in rules.filter(|line| !line.trim_start().starts_with('#')) {
-            let words: Vec<&str> = rule.split_whitespace().collect();
-            let places = (0..words.len()).filter(|place| words[*place].ends_with("ifgroup"));
-            for place in places {
-                let numbers = words[place + 1..]
+            let tokens: Vec<&str> = rule.split_whitespace().collect();
+            let keywords = (0..tokens.len()).filter(|at| tokens[*at].ends_with("ifgroup"));
+            for at in keywords {
+                let numbers = tokens[at + 1..]
                     .iter()
-                    .skip_while(|word| ["!=", "{"].contains(word))
-                    .take_while(|word| word.starts_with(|first: char| first.is_ascii_digit()))
-                    .map(|word| word.trim_end_matches(','));
+                    .skip_while(|token| ["!=", "{"].contains(token))
+                    .take_while(|token| token.starts_with(|first: char| first.is_ascii_digit()))
+                    .map(|token| token.trim_end_matches(','));
                 for number in numbers {
                     assert!(groups.iter().any(|group| group == number), "{rule}");
                     matches += 1;
@@ -267,11 +265,12 @@ mod tests {
         assert_eq!(matches, 9);
     }
 
-    #[test]
-    fn a_comment_without_a_version_has_none() {
-        assert_eq!(version_in(""), None);
-        assert_eq!(version_in("version"), None);
-        assert_eq!(version_in("my version of headcni"), None);
-        assert_eq!(version_in("headcni, version 12"), Some(12));
+    #[rstest]
+    #[case("", None)]
+    #[case("version", None)]
+    #[case("my version of headcni", None)]
+    #[case("headcni, version 12", Some(12))]
+    fn the_version_is_the_number_at_the_end(#[case] comment: &str, #[case] version: Option<u32>) {
+        assert_eq!(version_in(comment), version);
     }
 }

@@ -1,4 +1,4 @@
-//! Puts a table back that somebody was at, or that is of an older version.
+//! Replaces a table that was edited or has another version.
 
 use std::fmt::Write as _;
 
@@ -6,56 +6,57 @@ use ipnet::IpNet;
 use net::nft::{self, Interval, NftError, Set};
 use net::{Errno, NetError, Socket};
 
-use crate::contents::Wanted;
+use crate::contents::Desired;
 use crate::host_ports::{self, HostPortError};
 use crate::{Contents, Sets, TABLE, Table, cover};
 
-/// Why a table could not be put back.
+/// Why a table could not be replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
-    /// The networks in the old one could not be read.
+    /// Reading the old table failed.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The new one was not taken.
+    /// Installing the new table failed.
     #[error(transparent)]
     Nft(#[from] NftError),
-    /// A link can't have this name.
-    #[error("{0:?} is not a link's name")]
+    /// Not an interface name.
+    #[error("{0:?} is not an interface name")]
     Name(String),
 }
 
-/// Puts the table [`TABLE`] in the place of whatever is there, in one transaction: at no moment is
-/// anything unguarded. Networks that pods reach under their own address are kept, and `cluster`
-/// with them; all other sets hold `contents`.
+/// Replaces the table [`TABLE`] in one transaction, so that no packet passes in between. The sets
+/// `cluster4` and `cluster6` keep their networks and get those of `cluster`; the others get `contents`.
 pub fn replace(
     socket: &Socket,
     cluster: &[IpNet],
     contents: &Contents,
 ) -> Result<(), ReplaceError> {
     let names = contents.mesh_ifaces.iter().chain(&contents.bridges);
-    if let Some(wrong) = names.into_iter().find(|name| !is_name(name)) {
+    if let Some(wrong) = names.into_iter().find(|name| !is_ifname(name)) {
         return Err(ReplaceError::Name(wrong.clone()));
     }
-    // A table's comment, which has the version, can't be changed; and what others have put in would
-    // stay. So it is deleted, if need be after it was made for that.
+    // "delete table" fails without a table. Flushing instead would keep the comment with the version,
+    // and foreign chains.
     let mut script = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
     script.push_str(Table::Pods.script());
-    for (set, intervals) in kept(socket, cluster)? {
+    for (set, intervals) in cluster_networks(socket, cluster)? {
         add_elements(&mut script, set, intervals.iter().map(range));
     }
-    for (set, wanted) in contents.by_set() {
-        match wanted {
-            Wanted::Intervals(intervals) => {
+    for (set, desired) in contents.by_set() {
+        match desired {
+            Desired::Intervals(intervals) => {
                 add_elements(&mut script, set, intervals.iter().map(range));
             }
-            Wanted::Keys(keys) => add_elements(&mut script, set, keys.iter().map(|key| word(key))),
+            Desired::Keys(keys) => {
+                add_elements(&mut script, set, keys.iter().map(|key| key_text(key)));
+            }
         }
     }
     Ok(nft::run(&script)?)
 }
 
-/// The networks that are in the table, and `cluster`.
-fn kept(
+/// The networks in the table, and `cluster`.
+fn cluster_networks(
     socket: &Socket,
     cluster: &[IpNet],
 ) -> Result<[(Set<'static>, Vec<Interval>); 2], NetError> {
@@ -74,38 +75,38 @@ fn kept(
     ])
 }
 
-/// Puts the rules of the table of hostPorts back, and leaves what is in its maps.
+/// Restores the rules of the table [`PORTS_TABLE`](crate::PORTS_TABLE) and keeps its elements.
 ///
-/// One of another version, and one where somebody has made other things of the same names, is made
-/// anew, and then gets the hostPorts that were in it.
+/// A table of another version, or with foreign objects of the same names, is replaced, and its
+/// hostPorts are added again.
 pub fn repair_ports(socket: &Socket) -> Result<(), ReplaceError> {
     let table = Table::Ports;
     let name = table.name();
-    let is_of_another_version = crate::installed(socket, table)?
+    let has_another_version = crate::installed(socket, table)?
         .is_some_and(|installed| installed.version != Some(table.version()));
-    // "flush table" takes the rules of all chains, and nothing else.
+    // "flush table" deletes the rules of all chains, and nothing else.
     let (first, definition) = table.script().split_once('\n').unwrap_or_default();
     let first = first.replacen("create", "add", 1);
     let in_place = format!("{first}\nflush table inet {name}\n{definition}");
-    if is_of_another_version {
-        return remake_ports(socket);
+    if has_another_version {
+        return replace_ports(socket);
     }
     match nft::run(&in_place) {
-        Err(NftError::Refused { .. }) => remake_ports(socket),
+        Err(NftError::Rejected { .. }) => replace_ports(socket),
         outcome => Ok(outcome?),
     }
 }
 
-fn remake_ports(socket: &Socket) -> Result<(), ReplaceError> {
+fn replace_ports(socket: &Socket) -> Result<(), ReplaceError> {
     let name = Table::Ports.name();
-    // What can't be read is of a form that is not ours.
-    let published = host_ports::list(socket).unwrap_or_default();
+    // An unreadable table is a foreign one.
+    let ports = host_ports::list(socket).unwrap_or_default();
     nft::run(&format!(
         "add table inet {name}\ndelete table inet {name}\n{}",
         Table::Ports.script()
     ))?;
-    for port in published {
-        // Two that contradict each other can't both have been there.
+    for port in ports {
+        // The old table cannot have had conflicting hostPorts.
         if let Err(HostPortError::Net(error)) = host_ports::add(socket, &[port]) {
             return Err(error.into());
         }
@@ -113,7 +114,7 @@ fn remake_ports(socket: &Socket) -> Result<(), ReplaceError> {
     Ok(())
 }
 
-/// Deletes a table; that it is missing is fine.
+/// Deletes a table, if it exists.
 pub fn delete(table: Table) -> Result<(), NftError> {
     let name = table.name();
     nft::run(&format!(
@@ -133,8 +134,8 @@ fn range(interval: &Interval) -> String {
     format!("{}-{}", interval.first, interval.last)
 }
 
-/// A key as `nft` words it: a family by its name, a link's name in quotes.
-fn word(key: &[u8]) -> String {
+/// A key in the syntax of `nft`: the name of a family, or an interface name in quotes.
+fn key_text(key: &[u8]) -> String {
     match key {
         [2] => "ipv4".to_owned(),
         [10] => "ipv6".to_owned(),
@@ -145,29 +146,36 @@ fn word(key: &[u8]) -> String {
     }
 }
 
-/// Whether a link can have this name, and `nft` takes it for no more than a name.
-fn is_name(name: &str) -> bool {
+/// Whether this is an interface name, and contains nothing that `nft` interprets.
+fn is_ifname(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_graphic() && !['/', '"', '\\', '*'].contains(&c);
     (1..16).contains(&name.len()) && name.chars().all(is_plain)
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn names_that_nft_would_misread_are_refused() {
-        for good in ["headcni0", "tailscale0", "eth0.100", "a"] {
-            assert!(is_name(good), "{good}");
-        }
-        for bad in ["", "a b", "a\"", "a*", "a/b", "a\n", "sixteen-letters-"] {
-            assert!(!is_name(bad), "{bad:?}");
-        }
+    #[rstest]
+    #[case("headcni0", true)]
+    #[case("eth0.100", true)]
+    #[case("a", true)]
+    #[case("", false)]
+    #[case("a b", false)]
+    #[case("a\"", false)]
+    #[case("a*", false)]
+    #[case("a/b", false)]
+    #[case("a\n", false)]
+    #[case("sixteen-letters-", false)]
+    fn only_plain_interface_names_are_accepted(#[case] name: &str, #[case] is_accepted: bool) {
+        assert_eq!(is_ifname(name), is_accepted);
     }
 
     #[test]
-    fn keys_are_worded_as_nft_reads_them() {
-        assert_eq!(word(&[2]), "ipv4");
-        assert_eq!(word(b"headcni0\0\0\0\0\0\0\0\0"), "\"headcni0\"");
+    fn keys_are_in_the_syntax_of_nft() {
+        assert_eq!(key_text(&[2]), "ipv4");
+        assert_eq!(key_text(b"headcni0\0\0\0\0\0\0\0\0"), "\"headcni0\"");
     }
 }

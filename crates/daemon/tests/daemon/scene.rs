@@ -227,10 +227,10 @@ impl Daemon<'_> {
         }
     }
 
-    /// A connection to its socket.
+    /// A client of its API.
     pub(crate) fn client(&self) -> Client {
         let path = self.scene.file("/run/headcni/daemon.sock");
-        Client::connect(&path, SOON).unwrap()
+        Client::new(path, SOON)
     }
 
     /// Ends it as systemd does; returns what it logged.

@@ -1,8 +1,9 @@
 //! Keys are never shown by a daemon that runs: not in its log, not to anybody who asks.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 
+use api::http::HttpClient;
+use api::messages::Resource;
 use lab::{Netns, Running, tools};
 use rstest::rstest;
 
@@ -95,27 +96,13 @@ fn nobody_is_shown_a_key(#[case] kept: Kept, #[case] format: &str) {
     for path in ["/healthz", "/ready", "/metrics", "/debug/pprof", "/"] {
         said.push((path.to_owned(), daemon.get(path).unwrap().body));
     }
-    for ask in [
-        "status",
-        "pods",
-        "leases",
-        "interfaces",
-        "routes",
-        "podcidr",
-        "podCidr",
-        "pod_cidr",
-        "conditions",
-        "config",
-        "canary",
-    ] {
-        let mut stream = UnixStream::connect(scene.file("/run/headcni/daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        writeln!(stream, "{{\"ask\":\"{ask}\"}}").unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(!answer.is_empty(), "{ask}");
-        said.push((ask.to_owned(), answer.replace("\"canary\"", "")));
+    let client = HttpClient::new(scene.file("/run/headcni/daemon.sock")).timeout(SOON);
+    let resources = Resource::ALL.into_iter().map(Resource::name);
+    for name in resources.chain(["config", "canary"]) {
+        let body = client.get(&format!("/v1/{name}")).unwrap().body;
+        let body = String::from_utf8(body).unwrap();
+        assert!(!body.is_empty(), "{name}");
+        said.push((name.to_owned(), body));
     }
     for words in [
         &["config", "show"][..],

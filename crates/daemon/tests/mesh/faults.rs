@@ -38,21 +38,11 @@ const STEADY_AT_LAST: Duration = Duration::from_secs(20);
 
 /// Two nodes, a pod on each, and a talk between them that goes on during all that is done.
 fn with_two_nodes(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
-    with_two_nodes_on(|_| {}, act);
-}
-
-/// The same for what takes its time and does little meanwhile: it holds no other test up.
-fn with_two_nodes_aside(act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
-    with_two_nodes_on(Scene::stand_aside, act);
-}
-
-fn with_two_nodes_on(begun: impl FnOnce(&Scene), act: impl FnOnce(&mut Cluster<'_>, &Talk<'_>)) {
     let scene = Scene::new(&[Site::Open, Site::Open]);
     let mut cluster = Cluster::new(&scene.grounds).unwrap();
     cluster.start().unwrap();
     let talk = Talk::begin(&cluster);
     await_direct(&cluster.members);
-    begun(&scene);
     act(&mut cluster, &talk);
     drop(talk);
 }

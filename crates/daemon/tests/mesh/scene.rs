@@ -1,16 +1,11 @@
-//! Where a test of this target happens: machines and cables, watched from the beginning to the end, in
-//! its turn. Nothing of a pod is ever seen on a wire in clear, whatever a test is about.
+//! Where a test of this target happens: machines and cables, watched from the beginning to the end.
+//! Nothing of a pod is ever seen on a wire in clear, whatever a test is about.
 
-mod turn;
-
-use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use lab::{Account, Grounds, Netns, Site, Sniffer};
-
-use turn::Turn;
 
 /// How an account is judged.
 type Look = fn(&Account) -> anyhow::Result<()>;
@@ -22,11 +17,10 @@ pub(crate) struct Scene {
     pub(crate) grounds: Grounds,
     sniffers: Vec<Sniffer>,
     looks: &'static [Look],
-    turn: Cell<Option<Turn>>,
 }
 
 impl Scene {
-    /// A server, and a node at each of these sites, as soon as it is this test's turn.
+    /// A server, and a node at each of these sites.
     pub(crate) fn new(sites: &[Site]) -> Self {
         Self::looked_at(sites, NOTHING_IN_CLEAR)
     }
@@ -37,20 +31,13 @@ impl Scene {
     }
 
     fn looked_at(sites: &[Site], looks: &'static [Look]) -> Self {
-        let turn = Cell::new(Some(turn::take()));
         let grounds = Grounds::new(sites).unwrap();
         let sniffers = grounds.watch().unwrap();
         Self {
             grounds,
             sniffers,
             looks,
-            turn,
         }
-    }
-
-    /// Lets another test have its turn, because this one does little but wait from now on.
-    pub(crate) fn stand_aside(&self) {
-        self.turn.take();
     }
 }
 

@@ -2,15 +2,15 @@
 //! argument of a process, and no file that others can read.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use api::http::HttpClient;
+use api::messages::Resource;
 use lab::{
     Cluster, JOINED, Join, Member, Netns, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
     eventually,
@@ -254,14 +254,11 @@ fn answers(member: &Member<'_>) -> Vec<(String, String)> {
     for path in ["/healthz", "/ready", "/metrics"] {
         said.push((path.to_owned(), member.get(path).unwrap().body));
     }
-    for ask in api::messages::Ask::ALL {
-        let mut stream = UnixStream::connect(member.file("/run/headcni/daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(JOINED)).unwrap();
-        writeln!(stream, "{{\"ask\":\"{ask}\"}}").unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        said.push((ask.to_string(), answer));
+    let client = HttpClient::new(member.file("/run/headcni/daemon.sock")).timeout(JOINED);
+    for resource in Resource::ALL {
+        let response = client.get(&resource.path()).unwrap();
+        let body = String::from_utf8(response.body).unwrap();
+        said.push((resource.to_string(), body));
     }
     said.push(command(member, &["config", "show"]));
     said.push(command(member, &["config", "check"]));

@@ -165,6 +165,6 @@ fn a_port_that_is_taken_is_said_and_the_rest_is_done() {
     ));
     let error = scene.pass(&wanted).unwrap_err();
     let words = node_core::error::display_chain(&error);
-    assert!(words.contains("it leads to"), "{words}");
+    assert!(words.contains("it is forwarded to"), "{words}");
     assert!(scene.run("ip rule").contains("5190"));
 }

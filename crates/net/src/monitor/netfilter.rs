@@ -1,4 +1,4 @@
-//! Changes of nftables.
+//! nftables notifications.
 
 use super::{Change, TablePart, bit};
 use crate::netlink::{Message, attribute, text_of};
@@ -9,7 +9,7 @@ pub(super) const GROUPS: u32 = bit(7);
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 /// `struct nfgenmsg`
 const HEADER_LEN: usize = 4;
-/// Of tables, chains, rules and sets alike the first attribute is the table's name.
+/// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE`, `NFTA_SET_TABLE`
 const TABLE: u16 = 1;
 const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_HOOK: u16 = 4;
@@ -21,7 +21,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Change> {
     }
     let attrs = message.payload.get(HEADER_LEN..)?;
     let text = |kind| attribute(attrs, kind).map(text_of);
-    // NFT_MSG_*: what is new and what is deleted.
+    // NFT_MSG_NEW* and NFT_MSG_DEL*
     let part = match message.kind & 0xff {
         0 | 2 => TablePart::Itself,
         3 | 5 if attribute(attrs, NFTA_CHAIN_HOOK).is_some() => TablePart::BaseChain,

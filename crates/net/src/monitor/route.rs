@@ -1,4 +1,4 @@
-//! Changes of links, addresses, routes, rules and forwarding.
+//! rtnetlink notifications.
 
 use super::{Change, bit};
 use crate::netlink::{Message, attribute, ip_of, text_of, u32_of};
@@ -46,7 +46,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Change> {
         RTM_NEWLINK | RTM_DELLINK => link(message),
         RTM_NEWADDR => {
             let attrs = payload.get(8..)?;
-            // Of a pair of addresses, the first one is the link's own.
+            // On a point-to-point link IFA_ADDRESS is the peer's.
             let own = attribute(attrs, IFA_LOCAL).or_else(|| attribute(attrs, IFA_ADDRESS));
             Some(Change::Address {
                 address: ip_of(own?)?,
@@ -65,7 +65,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Change> {
             })
         }
         RTM_NEWNETCONF => {
-            // The structure before it is one byte, and padding.
+            // After `struct netconfmsg`: one byte and padding.
             let attrs = payload.get(4..)?;
             let index = u32_of(attribute(attrs, NETCONFA_IFINDEX)?)?.cast_signed();
             let value = u32_of(attribute(attrs, NETCONFA_FORWARDING)?)?;
@@ -77,7 +77,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Change> {
 
 fn link(message: &Message<'_>) -> Option<Change> {
     let attrs = message.payload.get(16..)?;
-    // A bridge tells of its ports in the same kind of message, but without a group.
+    // A bridge reports its ports in the same kind of message, without a group.
     let group = u32_of(attribute(attrs, IFLA_GROUP)?)?;
     let name = attribute(attrs, IFLA_IFNAME).map(text_of)?;
     if message.kind == RTM_DELLINK {

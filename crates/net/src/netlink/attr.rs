@@ -1,4 +1,4 @@
-//! Attributes of netlink messages: how addresses are written, and how payloads are read.
+//! Reads attributes of netlink messages, and converts addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -43,13 +43,13 @@ pub(crate) fn u32_of(payload: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(payload.get(..4)?.try_into().ok()?))
 }
 
-/// A text up to its closing zero.
+/// A string up to its NUL.
 pub(crate) fn text_of(payload: &[u8]) -> String {
     let text = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// The address that these bytes are, in network byte order; `None` unless they are 4 or 16.
+/// The address in these bytes, in network byte order; `None` unless they are 4 or 16.
 pub fn ip_of(payload: &[u8]) -> Option<IpAddr> {
     match payload.len() {
         4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(payload).ok()?).into()),

@@ -1,4 +1,4 @@
-//! Netlink messages, several in one buffer.
+//! Writes netlink messages, several in one buffer, and splits received ones.
 //!
 //! A message is a header, a fixed part that depends on its kind, and attributes that may nest.
 //! <https://docs.kernel.org/userspace-api/netlink/intro.html>
@@ -21,8 +21,8 @@ pub(crate) mod flag {
 const HEADER_LEN: usize = 16;
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// Requests that are sent in one system call. The kernel takes them one after the other, and goes
-/// on after one that it refuses.
+/// Requests that go to the kernel in one system call. The kernel handles them in order, and continues
+/// after one that it rejects.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -45,19 +45,19 @@ impl Batch {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no requests.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Errors of the newest request that are as good as success.
+    /// Errors of the last added request that count as success.
     pub fn tolerating(&mut self, errors: &'static [Errno]) {
         if let Some(request) = self.requests.last_mut() {
             request.tolerated = errors;
         }
     }
 
-    /// Adds a request: `write` adds what comes after the header.
+    /// Adds a request; `write` writes all after the header.
     pub(crate) fn add(
         &mut self,
         kind: u16,
@@ -86,12 +86,12 @@ impl Batch {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// The bytes, with an answer asked for by request number `index`.
-    pub(crate) fn acknowledged_by(&mut self, index: usize) -> &[u8] {
+    /// The bytes, with `NLM_F_ACK` set on request number `index`.
+    pub(crate) fn with_ack_on(&mut self, index: usize) -> &[u8] {
         if let Some(request) = self.requests.get(index) {
-            let place = request.start + 6;
-            let flags = u16::from_ne_bytes([self.bytes[place], self.bytes[place + 1]]) | flag::ACK;
-            self.bytes[place..place + 2].copy_from_slice(&flags.to_ne_bytes());
+            let at = request.start + 6;
+            let flags = u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]]) | flag::ACK;
+            self.bytes[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
         }
         &self.bytes
     }
@@ -100,12 +100,12 @@ impl Batch {
         self.requests.len()
     }
 
-    /// What request number `index` attempted, unless this error is tolerated.
-    pub(crate) fn complaint(&self, index: usize, errno: Errno) -> Option<String> {
+    /// What request number `index` attempted, unless it tolerates this error.
+    pub(crate) fn failed_attempt(&self, index: usize, errno: Errno) -> Option<String> {
         match self.requests.get(index) {
             Some(request) if request.tolerated.contains(&errno) => None,
             Some(request) => Some(request.attempt.clone()),
-            None => Some("talk to the kernel".to_owned()),
+            None => Some("send to netlink".to_owned()),
         }
     }
 }
@@ -116,7 +116,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// A part of the fixed structure.
+    /// Appends to the fixed part.
     pub(crate) fn fixed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -133,12 +133,11 @@ impl Writer<'_> {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// Netfilter's numbers are in the network's order.
+    /// Netfilter uses network byte order.
     pub(crate) fn u16_be(&mut self, kind: u16, value: u16) {
         self.attribute(kind, &value.to_be_bytes());
     }
 
-    /// Netfilter's numbers are in the network's order.
     pub(crate) fn u32_be(&mut self, kind: u16, value: u32) {
         self.attribute(kind, &value.to_be_bytes());
     }
@@ -147,7 +146,7 @@ impl Writer<'_> {
         self.attribute(kind, &mac.octets());
     }
 
-    /// A text, which ends in a zero.
+    /// A NUL-terminated string.
     pub(crate) fn text(&mut self, kind: u16, text: &str) {
         self.nest_plain(kind, |writer| {
             writer.fixed(text.as_bytes());
@@ -160,7 +159,7 @@ impl Writer<'_> {
         self.nest_plain(kind | NLA_F_NESTED, write);
     }
 
-    /// As [`Writer::nest`], for the old kinds that the kernel expects without the mark.
+    /// As [`Writer::nest`], without `NLA_F_NESTED`, which older attributes must not have.
     pub(crate) fn nest_plain(&mut self, kind: u16, write: impl FnOnce(&mut Writer<'_>)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 2]);
@@ -181,17 +180,12 @@ pub(crate) struct Message<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// The messages in what one `recv` gave.
+/// Splits a received datagram into messages.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let header = bytes.get(..HEADER_LEN)?;
-        let number = |place: usize| {
-            u32::from_ne_bytes([
-                header[place],
-                header[place + 1],
-                header[place + 2],
-                header[place + 3],
-            ])
+        let number = |at: usize| {
+            u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let length = usize::try_from(number(0)).ok()?;
         let payload = bytes.get(HEADER_LEN..length)?;

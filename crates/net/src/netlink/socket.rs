@@ -1,4 +1,4 @@
-//! A netlink socket: batches go in, answers come out.
+//! Netlink sockets.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,58 +14,58 @@ use crate::netlink::{Batch, Message, Writer, attributes, flag, messages, text_of
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// The pieces of a dump are as large as what is received at once, or `NLMSG_GOODSIZE`, which is less.
+/// No datagram of a dump is larger: `NLMSG_GOODSIZE` is less.
 const RECEIVE_LEN: usize = 8 * 1024;
-/// An answer to a batch is a number and, at most, the request once more and a sentence.
-const ANSWER_LEN: usize = 4096;
-/// `NLM_F_CAPPED`: the answer doesn't repeat the request.
+/// A reply to a batch is an error number and at most the request again and a message.
+const REPLY_LEN: usize = 4096;
+/// `NLM_F_CAPPED`: the reply does not repeat the request.
 const CAPPED: u16 = 0x100;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own words.
+/// `NLMSGERR_ATTR_MSG`
 const ATTR_MSG: u16 = 1;
-/// How often a dump is begun anew when things change under it.
+/// Attempts at a dump that changes interrupt.
 const MAX_DUMPS: usize = 10;
-/// `NLM_F_DUMP_INTR`: things changed while the kernel was listing them.
+/// `NLM_F_DUMP_INTR`: the listed objects changed during the dump.
 const DUMP_INTR: u16 = 0x10;
 
-/// Whether the kernel refused a request with an error that was expected.
+/// Whether the kernel rejected a request with an error that the batch tolerates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerated {
-    /// It took all of them.
+    /// No request was rejected.
     Nothing,
-    /// It refused one or more.
+    /// At least one was.
     Something,
 }
 
-/// A socket to the kernel, in the namespace that the thread was in when it was opened.
+/// A netlink socket of the netns that the thread was in when it opened the socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
 }
 
 impl Socket {
-    /// For links, addresses, routes and so on.
+    /// rtnetlink: links, addresses, routes and so on.
     pub fn route() -> Result<Self, NetError> {
         let socket = Self::open(None)?;
-        socket.ask_for_words()?;
+        socket.enable_ext_ack()?;
         Ok(socket)
     }
 
-    /// For nftables and conntrack.
+    /// nftables and conntrack.
     pub fn netfilter() -> Result<Self, NetError> {
         Self::open(Some(netlink::NETFILTER))
     }
 
-    /// For what has no kind of socket of its own: ethtool, say.
+    /// Generic netlink, for example ethtool.
     pub(crate) fn generic() -> Result<Self, NetError> {
         let socket = Self::open(Some(netlink::GENERIC))?;
-        socket.ask_for_words()?;
+        socket.enable_ext_ack()?;
         Ok(socket)
     }
 
-    /// Makes the kernel say why it refuses something. For nftables that is done by whoever has
-    /// something to be refused: to most calls, it is only a question whether all is there.
-    pub(crate) fn ask_for_words(&self) -> Result<(), NetError> {
-        set_ext_ack(&self.fd).map_err(NetError::talk("ask netlink for words"))
+    /// Makes the kernel explain errors. nftables transactions enable it themselves: most plugin calls
+    /// only query, and save the system call.
+    pub(crate) fn enable_ext_ack(&self) -> Result<(), NetError> {
+        set_ext_ack(&self.fd).map_err(NetError::io("set NETLINK_EXT_ACK"))
     }
 
     fn open(protocol: Option<Protocol>) -> Result<Self, NetError> {
@@ -75,122 +75,76 @@ impl Socket {
             SocketFlags::CLOEXEC,
             protocol,
         )
-        .map_err(NetError::talk("open a netlink socket"))?;
+        .map_err(NetError::io("open a netlink socket"))?;
         Ok(Self { fd })
     }
 
-    /// Has the kernel take all of the requests; fails with the first one that it refused.
-    ///
-    /// The others have been taken nevertheless.
+    /// Sends all requests; returns the first error. The kernel handles all requests in any case.
     pub fn send(&self, mut batch: Batch) -> Result<(), NetError> {
-        let last = batch.len().saturating_sub(1);
-        self.converse(&mut batch, last).map(drop)
+        self.exchange(&mut batch).map(drop)
     }
 
-    /// As [`Socket::send`]; tells whether there was an error that the batch tolerates.
+    /// As [`Socket::send`]; also returns whether there was an error that the batch tolerates.
     pub fn send_tolerant(&self, mut batch: Batch) -> Result<Tolerated, NetError> {
-        let last = batch.len().saturating_sub(1);
-        self.converse(&mut batch, last)
+        self.exchange(&mut batch)
     }
 
-    /// As [`Socket::send`], with the answer asked for by request number `answering`.
-    pub(crate) fn converse(
-        &self,
-        batch: &mut Batch,
-        answering: usize,
-    ) -> Result<Tolerated, NetError> {
-        let mut tolerated = Tolerated::Nothing;
+    fn exchange(&self, batch: &mut Batch) -> Result<Tolerated, NetError> {
         if batch.is_empty() {
-            return Ok(tolerated);
+            return Ok(Tolerated::Nothing);
         }
-        self.write(batch.acknowledged_by(answering))?;
-        let mut refused: Option<(usize, NetError)> = None;
-        let mut bytes = [0; ANSWER_LEN];
+        let last = batch.len() - 1;
+        self.write(batch.with_ack_on(last))?;
+        let mut replies = Replies::new(batch);
+        let mut bytes = [0; REPLY_LEN];
         loop {
             let length = self.read(&mut bytes)?;
-            let mut is_answered = false;
-            for message in messages(&bytes[..length]) {
-                let index = usize::try_from(message.sequence).map_or(0, |s| s.saturating_sub(1));
-                is_answered |= index >= answering;
-                let Some((errno, words)) = complaint(&message) else {
-                    continue;
-                };
-                let Some(attempt) = batch.complaint(index, errno) else {
-                    tolerated = Tolerated::Something;
-                    continue;
-                };
-                if refused.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
-                    let error = NetError::Refused {
-                        attempt,
-                        errno,
-                        words,
-                    };
-                    refused = Some((index, error));
-                }
-            }
-            if is_answered {
-                return refused.map_or(Ok(tolerated), |(_, error)| Err(error));
+            if replies.collect(&bytes[..length]) >= Some(last) {
+                return replies.outcome();
             }
         }
     }
 
-    /// Has netfilter take all of the requests, or none of them.
+    /// Sends a netfilter transaction, which the kernel applies as a whole or not at all.
     ///
-    /// The first request is what begins the transaction, and the last is what ends it: complaints
-    /// about the transaction as a whole are about the first, and old kernels never answer to the
-    /// last.
+    /// The first request begins the transaction and the last ends it. Errors of the transaction as a
+    /// whole refer to the first, and old kernels never acknowledge the last.
     pub(crate) fn transact(&self, batch: &mut Batch) -> Result<(), NetError> {
         let answering = batch.len().saturating_sub(2);
-        self.write(batch.acknowledged_by(answering))?;
-        let mut refused: Option<(usize, NetError)> = None;
+        self.write(batch.with_ack_on(answering))?;
+        let mut replies = Replies::new(batch);
         let mut is_answered = false;
-        let mut bytes = [0; ANSWER_LEN];
-        // The kernel answers within `send`. Taken are all answers, because the next conversation
-        // would take one that is left for its own.
+        let mut bytes = [0; REPLY_LEN];
+        // The kernel replies within `send`. All replies are read, because one that is left would be
+        // taken for a reply to the next request.
         loop {
-            let length = match recv(&self.fd, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((length, _)) => length,
-                // The complaints were more than the socket holds: the others are enough.
-                Err(Errno::INTR | Errno::NOBUFS) => continue,
+            match recv(&self.fd, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((length, _)) => is_answered |= replies.collect(&bytes[..length]).is_some(),
+                // More errors than the socket holds: the others are enough.
+                Err(Errno::INTR | Errno::NOBUFS) => {}
                 Err(Errno::AGAIN) => break,
-                Err(errno) => return Err(NetError::talk("receive from netlink")(errno)),
-            };
-            for message in messages(&bytes[..length]) {
-                is_answered = true;
-                let index = usize::try_from(message.sequence).map_or(0, |s| s.saturating_sub(1));
-                if let Some((errno, words)) = complaint(&message)
-                    && let Some(attempt) = batch.complaint(index, errno)
-                    && refused.as_ref().is_none_or(|(earlier, _)| index < *earlier)
-                {
-                    let error = NetError::Refused {
-                        attempt,
-                        errno,
-                        words,
-                    };
-                    refused = Some((index, error));
-                }
+                Err(errno) => return Err(NetError::io("receive from netlink")(errno)),
             }
         }
-        match refused {
-            Some((_, error)) => Err(error),
-            None if is_answered => Ok(()),
-            None => Err(NetError::talk("hear from netfilter")(Errno::NOMSG)),
+        if !is_answered {
+            return Err(NetError::io("receive from netfilter")(Errno::NOMSG));
         }
+        replies.outcome().map(drop)
     }
 
-    /// The kernel's answer to a question about one thing.
-    pub(crate) fn ask<T>(
+    /// Queries one object.
+    pub(crate) fn get<T>(
         &self,
         kind: u16,
         attempt: &str,
         write: impl FnOnce(&mut Writer<'_>),
         read: impl FnOnce(&Message<'_>) -> Option<T>,
     ) -> Result<Option<T>, NetError> {
-        self.ask_into(&mut [0; RECEIVE_LEN], kind, attempt, write, read)
+        self.get_into(&mut [0; RECEIVE_LEN], kind, attempt, write, read)
     }
 
-    /// As [`Socket::ask`], for an answer that may fill `bytes`.
-    pub(crate) fn ask_into<T>(
+    /// As [`Socket::get`], with a buffer for a large reply.
+    pub(crate) fn get_into<T>(
         &self,
         bytes: &mut [u8],
         kind: u16,
@@ -200,22 +154,22 @@ impl Socket {
     ) -> Result<Option<T>, NetError> {
         let mut batch = Batch::new();
         batch.add(kind, 0, attempt, write);
-        self.write(batch.acknowledged_by(usize::MAX))?;
+        self.write(batch.with_ack_on(usize::MAX))?;
         let length = self.read(bytes)?;
         let Some(message) = messages(&bytes[..length]).next() else {
             return Ok(None);
         };
-        match complaint(&message) {
-            Some((errno, words)) => Err(NetError::Refused {
+        match error_in(&message) {
+            Some((errno, message)) => Err(NetError::Rejected {
                 attempt: attempt.to_owned(),
                 errno,
-                words,
+                message,
             }),
             None => Ok(read(&message)),
         }
     }
 
-    /// Everything of a kind, as far as `read` makes something of it.
+    /// Lists all objects for which `read` returns a value.
     pub(crate) fn dump<T>(
         &self,
         kind: u16,
@@ -226,19 +180,19 @@ impl Socket {
         for _ in 0..MAX_DUMPS {
             let mut batch = Batch::new();
             batch.add(kind, flag::DUMP, attempt, &write);
-            self.write(batch.acknowledged_by(usize::MAX))?;
+            self.write(batch.with_ack_on(usize::MAX))?;
             if let Some(found) = self.read_dump(attempt, &mut read)? {
                 return Ok(found);
             }
         }
-        Err(NetError::Refused {
+        Err(NetError::Rejected {
             attempt: attempt.to_owned(),
             errno: Errno::INTR,
-            words: "it changes faster than it can be listed".to_owned(),
+            message: "it changes faster than the kernel lists it".to_owned(),
         })
     }
 
-    /// `None` if things changed meanwhile.
+    /// `None` if objects changed during the dump.
     fn read_dump<T>(
         &self,
         attempt: &str,
@@ -251,15 +205,15 @@ impl Socket {
             let length = self.read(&mut bytes)?;
             for message in messages(&bytes[..length]) {
                 is_whole &= message.flags & DUMP_INTR == 0;
-                // A dump that breaks off ends like one that is whole, but with an error's number.
+                // An aborted dump ends with an error number.
                 if message.kind == NLMSG_DONE && code_of(&message).is_none_or(|code| code >= 0) {
                     return Ok(is_whole.then_some(found));
                 }
-                if let Some((errno, words)) = complaint(&message) {
-                    return Err(NetError::Refused {
+                if let Some((errno, message)) = error_in(&message) {
+                    return Err(NetError::Rejected {
                         attempt: attempt.to_owned(),
                         errno,
-                        words,
+                        message,
                     });
                 }
                 found.extend(read(&message));
@@ -270,7 +224,7 @@ impl Socket {
     fn write(&self, bytes: &[u8]) -> Result<(), NetError> {
         send(&self.fd, bytes, SendFlags::empty())
             .map(drop)
-            .map_err(NetError::talk("send to netlink"))
+            .map_err(NetError::io("send to netlink"))
     }
 
     fn read(&self, bytes: &mut [u8]) -> Result<usize, NetError> {
@@ -280,22 +234,75 @@ impl Socket {
                 received => {
                     return received
                         .map(|(length, _)| length)
-                        .map_err(NetError::talk("receive from netlink"));
+                        .map_err(NetError::io("receive from netlink"));
                 }
             }
         }
     }
 }
 
-/// The number at the beginning of an answer or of a dump's end: an error's is below zero.
+/// The replies to a batch, of which the error of the earliest request counts.
+struct Replies<'a> {
+    batch: &'a Batch,
+    tolerated: Tolerated,
+    rejected: Option<(usize, NetError)>,
+}
+
+impl<'a> Replies<'a> {
+    fn new(batch: &'a Batch) -> Self {
+        Self {
+            batch,
+            tolerated: Tolerated::Nothing,
+            rejected: None,
+        }
+    }
+
+    /// Takes the replies in a datagram; returns the latest request that one of them refers to.
+    fn collect(&mut self, datagram: &[u8]) -> Option<usize> {
+        let mut latest = None;
+        for message in messages(datagram) {
+            let index = usize::try_from(message.sequence).map_or(0, |s| s.saturating_sub(1));
+            latest = latest.max(Some(index));
+            let Some((errno, message)) = error_in(&message) else {
+                continue;
+            };
+            let Some(attempt) = self.batch.failed_attempt(index, errno) else {
+                self.tolerated = Tolerated::Something;
+                continue;
+            };
+            let is_first = self
+                .rejected
+                .as_ref()
+                .is_none_or(|(first, _)| index < *first);
+            if is_first {
+                let error = NetError::Rejected {
+                    attempt,
+                    errno,
+                    message,
+                };
+                self.rejected = Some((index, error));
+            }
+        }
+        latest
+    }
+
+    fn outcome(self) -> Result<Tolerated, NetError> {
+        match self.rejected {
+            Some((_, error)) => Err(error),
+            None => Ok(self.tolerated),
+        }
+    }
+}
+
+/// The number at the start of a reply and of the end of a dump; below zero for errors.
 fn code_of(message: &Message<'_>) -> Option<i32> {
     Some(i32::from_ne_bytes(
         message.payload.get(..4)?.try_into().ok()?,
     ))
 }
 
-/// What a message complains about, if it does.
-fn complaint(message: &Message<'_>) -> Option<(Errno, String)> {
+/// The error in a message, if any.
+fn error_in(message: &Message<'_>) -> Option<(Errno, String)> {
     let code = code_of(message)?;
     if message.kind == NLMSG_DONE && code < 0 {
         return Some((Errno::from_raw_os_error(-code), String::new()));
@@ -303,17 +310,17 @@ fn complaint(message: &Message<'_>) -> Option<(Errno, String)> {
     if message.kind != NLMSG_ERROR || code == 0 {
         return None;
     }
-    // After the number comes the request that was refused, whole unless the answer is capped.
+    // The rejected request follows, whole unless the reply is capped.
     let request_len = match message.flags & CAPPED {
         0 => u32::from_ne_bytes(message.payload.get(4..8)?.try_into().ok()?),
         _ => 16,
     };
     let start = 4 + usize::try_from(request_len).ok()?.next_multiple_of(4);
     let mut details = attributes(message.payload.get(start..).unwrap_or_default());
-    let words = details
+    let message = details
         .find_map(|(kind, payload)| (kind == ATTR_MSG).then(|| text_of(payload)))
         .unwrap_or_default();
-    Some((Errno::from_raw_os_error(-code), words))
+    Some((Errno::from_raw_os_error(-code), message))
 }
 
 /// Sets `NETLINK_EXT_ACK`.

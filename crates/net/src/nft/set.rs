@@ -1,7 +1,12 @@
-//! Elements of sets and maps, as they are written and read.
+//! Sets and maps, and their elements.
 
-use crate::netlink::{Writer, attribute, attributes};
 use std::fmt;
+
+use rustix::io::Errno;
+
+use super::{Interval, message, write_header};
+use crate::netlink::{Writer, attribute, attributes};
+use crate::{NetError, Socket};
 
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
@@ -10,15 +15,17 @@ const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFTA_SET_TABLE: u16 = 1;
+const NFTA_SET_NAME: u16 = 2;
 const NFTA_DATA_VALUE: u16 = 1;
 const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 /// A set or a map in a table of the family `inet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set<'a> {
-    /// The table's name.
+    /// Name of the table.
     pub table: &'a str,
-    /// The set's name.
+    /// Name of the set.
     pub name: &'a str,
 }
 
@@ -26,7 +33,7 @@ impl fmt::Display for Set<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} of the nftables table inet {}",
+            "set {} of nftables table inet {}",
             self.name, self.table
         )
     }
@@ -35,11 +42,11 @@ impl fmt::Display for Set<'_> {
 /// An element of a set or a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// What is looked up, in the network's byte order.
+    /// Key, in network byte order.
     pub key: Vec<u8>,
-    /// What is found, in maps.
+    /// Value, in maps.
     pub value: Option<Vec<u8>>,
-    /// Whether this is not a member, but the first one after an interval of members.
+    /// Flag interval end: the key is the one after the last of an interval.
     pub ends_interval: bool,
 }
 
@@ -93,9 +100,9 @@ impl Element {
     }
 }
 
-/// Writes which set is meant, and elements of it.
+/// Writes the set and elements of it.
 pub(super) fn write_list(message: &mut Writer<'_>, set: Set<'_>, elements: &[Element]) {
-    super::write_header(message);
+    write_header(message);
     message.text(NFTA_SET_ELEM_LIST_TABLE, set.table);
     message.text(NFTA_SET_ELEM_LIST_SET, set.name);
     if !elements.is_empty() {
@@ -107,7 +114,7 @@ pub(super) fn write_list(message: &mut Writer<'_>, set: Set<'_>, elements: &[Ele
     }
 }
 
-/// The elements in a message's payload.
+/// Reads the elements in a payload.
 pub(super) fn read_list(payload: &[u8]) -> Vec<Element> {
     let attrs = payload.get(super::HEADER_LEN..).unwrap_or_default();
     let list = attribute(attrs, NFTA_SET_ELEM_LIST_ELEMENTS).unwrap_or_default();
@@ -116,7 +123,57 @@ pub(super) fn read_list(payload: &[u8]) -> Vec<Element> {
         .collect()
 }
 
-/// The key or value that several fields make: each begins at a multiple of four bytes.
+/// The element of a set or map with this key, if it exists; `ENOENT` if the set does not.
+pub fn element(socket: &Socket, set: Set<'_>, key: &[u8]) -> Result<Option<Element>, NetError> {
+    let wanted = [Element::member(key.to_vec())];
+    let reply = socket.get(
+        message::GETSETELEM,
+        &format!("get element of {set}"),
+        |message| write_list(message, set, &wanted),
+        |message| read_list(message.payload).pop(),
+    );
+    match reply {
+        Err(error) if error.is(Errno::NOENT) => {
+            // ENOENT stands for a missing element, set or table.
+            ensure_exists(socket, set)?;
+            Ok(None)
+        }
+        reply => reply,
+    }
+}
+
+fn ensure_exists(socket: &Socket, set: Set<'_>) -> Result<(), NetError> {
+    socket
+        .get(
+            message::GETSET,
+            &format!("get {set}"),
+            |message| {
+                write_header(message);
+                message.text(NFTA_SET_TABLE, set.table);
+                message.text(NFTA_SET_NAME, set.name);
+            },
+            |_| Some(()),
+        )
+        .map(drop)
+}
+
+/// All elements of a set or map, in no order; `ENOENT` if the set does not exist.
+pub fn elements(socket: &Socket, set: Set<'_>) -> Result<Vec<Element>, NetError> {
+    let pieces = socket.dump(
+        message::GETSETELEM,
+        &format!("list {set}"),
+        |message| write_list(message, set, &[]),
+        |message| Some(read_list(message.payload)),
+    )?;
+    Ok(pieces.concat())
+}
+
+/// All intervals of a set with the flag `interval`, in order.
+pub fn intervals(socket: &Socket, set: Set<'_>) -> Result<Vec<Interval>, NetError> {
+    Ok(Interval::of_elements(&elements(socket, set)?))
+}
+
+/// A concatenation: each field is padded to a multiple of four bytes.
 pub fn concatenate(fields: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(24);
     for field in fields {
@@ -135,11 +192,11 @@ mod tests {
     fn fields_of_a_key_are_padded() {
         let key = concatenate(&[&[10, 0, 0, 1], &[6], &80u16.to_be_bytes()]);
         assert_eq!(key, [10, 0, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0]);
-        assert_eq!(concatenate(&[]), []);
+        assert!(concatenate(&[]).is_empty());
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn elements_round_trip() {
         let set = Set {
             table: "t",
             name: "s",
@@ -154,13 +211,13 @@ mod tests {
         });
         let mut batch = Batch::new();
         batch.add(0, 0, "test", |message| write_list(message, set, &elements));
-        let bytes = batch.acknowledged_by(usize::MAX);
+        let bytes = batch.with_ack_on(usize::MAX);
         let message = messages(bytes).next().unwrap();
         assert_eq!(read_list(message.payload), elements);
     }
 
     #[test]
-    fn damaged_messages_are_read_as_far_as_possible() {
+    fn malformed_payloads_have_no_elements() {
         for payload in [&[][..], &[0; 3], &[0; 4], &[1, 0, 0, 0, 255, 255, 3, 128]] {
             assert_eq!(read_list(payload), []);
         }

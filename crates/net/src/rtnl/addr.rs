@@ -15,39 +15,39 @@ const RTM_GETADDR: u16 = 22;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
-/// Usable at once: nobody else can have it, so nobody is asked.
+/// Skip duplicate address detection.
 const IFA_F_NODAD: u32 = 0x02;
-/// It is being asked whether somebody else has it, or somebody has.
+/// Duplicate address detection is under way, or has failed.
 const IFA_F_TENTATIVE: u32 = 0x40;
-/// No route to the subnet comes with it.
+/// Add no route to the subnet.
 const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 
 /// An address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The link's number.
+    /// Interface index.
     pub link: u32,
-    /// The address, with the length of its subnet's prefix.
+    /// The address with its prefix length.
     pub net: IpNet,
 }
 
 impl Address {
-    /// Adds giving the link this address: usable at once, and without a route to its subnet.
+    /// Adds the address to the link, without duplicate address detection and without a subnet route.
     pub fn add_to(&self, batch: &mut Batch) {
-        let attempt = format!("add the address {}", self.net);
+        let attempt = format!("add address {}", self.net);
         batch.add(RTM_NEWADDR, flag::CREATE | flag::EXCL, attempt, |message| {
             self.write(message);
             message.u32(IFA_FLAGS, IFA_F_NODAD | IFA_F_NOPREFIXROUTE);
         });
     }
 
-    /// Adds taking this address from the link; refused with `EADDRNOTAVAIL` if it has none such.
+    /// Removes the address from the link; `EADDRNOTAVAIL` if the link does not have it.
     pub fn remove_in(&self, batch: &mut Batch) {
-        let attempt = format!("remove the address {}", self.net);
+        let attempt = format!("remove address {}", self.net);
         batch.add(RTM_DELADDR, 0, attempt, |message| self.write(message));
     }
 
-    /// `struct ifaddrmsg`, and which address.
+    /// `struct ifaddrmsg` and attributes.
     fn write(&self, message: &mut Writer<'_>) {
         let address = self.net.addr();
         message.fixed(&[family_of(address), self.net.prefix_len(), 0, 0]);
@@ -62,13 +62,12 @@ pub fn addresses(socket: &Socket) -> Result<Vec<Address>, NetError> {
     list(socket, read)
 }
 
-/// All addresses of all links that can be sent from: IPv6 has others until it is known that nobody
-/// else has them.
-pub fn settled_addresses(socket: &Socket) -> Result<Vec<Address>, NetError> {
+/// All addresses of all links that can be used: not the tentative ones.
+pub fn usable_addresses(socket: &Socket) -> Result<Vec<Address>, NetError> {
     list(socket, |message| {
         let flags = attribute(message.payload.get(8..)?, IFA_FLAGS).and_then(u32_of);
-        let is_settled = flags.unwrap_or_default() & IFA_F_TENTATIVE == 0;
-        read(message).filter(|_| is_settled)
+        let is_usable = flags.unwrap_or_default() & IFA_F_TENTATIVE == 0;
+        read(message).filter(|_| is_usable)
     })
 }
 
@@ -77,7 +76,7 @@ fn list(
     read: impl FnMut(&Message<'_>) -> Option<Address>,
 ) -> Result<Vec<Address>, NetError> {
     let write = |message: &mut Writer<'_>| message.fixed(&[0; 8]);
-    socket.dump(RTM_GETADDR, "list the addresses", write, read)
+    socket.dump(RTM_GETADDR, "list addresses", write, read)
 }
 
 fn read(message: &Message<'_>) -> Option<Address> {
@@ -85,7 +84,7 @@ fn read(message: &Message<'_>) -> Option<Address> {
     let mut found: Option<IpAddr> = None;
     for (kind, payload) in attributes(message.payload.get(8..)?) {
         match kind {
-            // Of a pair of addresses, this one is the link's own.
+            // On a point-to-point link IFA_ADDRESS is the peer's.
             IFA_LOCAL => found = ip_of(payload),
             IFA_ADDRESS => found = found.or_else(|| ip_of(payload)),
             _ => {}

@@ -1,4 +1,4 @@
-//! Links: veth pairs above all.
+//! Links (network interfaces), above all veth pairs.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -10,9 +10,9 @@ use crate::{Mac, NetError, Socket};
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
-/// `RTEXT_FILTER_SKIP_STATS`: counters are most of what the kernel has to say about a link.
-const SKIP_STATS: u32 = 1 << 3;
 const RTM_SETLINK: u16 = 19;
+/// `RTEXT_FILTER_SKIP_STATS`: counters are most of an answer about a link.
+const SKIP_STATS: u32 = 1 << 3;
 
 /// `IFLA_*`, `include/uapi/linux/if_link.h`.
 mod ifla {
@@ -40,37 +40,37 @@ const AF_INET6: u16 = 10;
 const IFF_UP: u32 = 1;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 
-/// A veth pair that is to be: one end here, the other one in a pod.
+/// A veth pair to create: one end in the netns of the socket, the other in a pod.
 #[derive(Clone, Copy, Debug)]
-pub struct NewVeth<'a> {
-    /// The end in the namespace of the socket.
-    pub host: End<'a>,
+pub struct VethPair<'a> {
+    /// The end in the netns of the socket.
+    pub host: VethEnd<'a>,
     /// The end in `netns`.
-    pub pod: End<'a>,
-    /// The pod's namespace.
+    pub pod: VethEnd<'a>,
+    /// The pod's netns.
     pub netns: BorrowedFd<'a>,
-    /// Of both ends, in bytes.
+    /// MTU of both ends, in bytes.
     pub mtu: u32,
-    /// The group of the end that is here.
+    /// Link group of the host end.
     pub group: u32,
 }
 
 /// One end of a veth pair.
 #[derive(Clone, Copy, Debug)]
-pub struct End<'a> {
-    /// Its name, from the first moment on.
+pub struct VethEnd<'a> {
+    /// Interface name.
     pub name: &'a str,
-    /// Chosen by the caller, so that nothing has to be asked back; a taken one is `EEXIST`.
+    /// Interface index. The caller chooses it, which saves a query; a taken one is `EEXIST`.
     pub index: u32,
-    /// Set by us, so that udev leaves it alone and everybody knows it beforehand.
+    /// Hardware address. udev leaves an address alone that was set at creation.
     pub mac: Mac,
 }
 
-impl NewVeth<'_> {
-    /// Adds the making of the pair; both ends are down.
+impl VethPair<'_> {
+    /// Creates the pair, both ends down.
     pub fn add_to(&self, batch: &mut Batch) {
         let Self { host, pod, .. } = self;
-        let attempt = format!("create the link {} with its peer {}", host.name, pod.name);
+        let attempt = format!("create link {} with peer {}", host.name, pod.name);
         batch.add(RTM_NEWLINK, flag::CREATE | flag::EXCL, attempt, |message| {
             self.write_end(message, host);
             message.u32(ifla::GROUP, self.group);
@@ -79,8 +79,8 @@ impl NewVeth<'_> {
                 info.nest(ifla::INFO_DATA, |data| {
                     data.nest(ifla::VETH_INFO_PEER, |peer| {
                         self.write_end(peer, pod);
-                        // The peer is born inside the pod's namespace: moving it there takes
-                        // 22 ms, and on the host two pods' `eth0` could collide.
+                        // Moving the peer later would take 22 ms, and on the host the names of
+                        // two pods' `eth0` could collide.
                         peer.attribute(
                             ifla::NET_NS_FD,
                             &self.netns.as_raw_fd().cast_unsigned().to_ne_bytes(),
@@ -91,13 +91,12 @@ impl NewVeth<'_> {
         });
     }
 
-    fn write_end(&self, message: &mut Writer<'_>, end: &End<'_>) {
+    fn write_end(&self, message: &mut Writer<'_>, end: &VethEnd<'_>) {
         header(message, end.index, 0, 0);
         message.text(ifla::IFNAME, end.name);
         message.mac(ifla::ADDRESS, end.mac);
         message.u32(ifla::MTU, self.mtu);
-        // With more than one queue the kernel waits for two RCU grace periods, and a plain veth
-        // uses the first queue only.
+        // With more queues the kernel waits for two RCU grace periods, and veth uses only one.
         message.u32(ifla::NUM_TX_QUEUES, 1);
         message.u32(ifla::NUM_RX_QUEUES, 1);
     }
@@ -120,21 +119,21 @@ pub enum Ipv4Conf {
     RouteLocalnet = 26,
 }
 
-/// What is set on a link that exists.
+/// Settings of an existing link.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Settings<'a> {
-    /// A text for people, and for whoever has to find out later what the link is for.
+pub struct LinkSettings<'a> {
+    /// `ip link set alias`.
     pub alias: Option<&'a str>,
-    /// IPv4 settings.
+    /// IPv4 sysctls.
     pub ipv4: &'a [(Ipv4Conf, u32)],
-    /// Whether the link is to have no IPv6 addresses but those that it is given.
-    pub no_ipv6_of_its_own: bool,
+    /// Whether the kernel generates no IPv6 addresses: `addrgenmode none`.
+    pub addr_gen_mode_none: bool,
 }
 
-impl Settings<'_> {
-    /// Adds the settings of the link with this index. Nothing, if there are none.
+impl LinkSettings<'_> {
+    /// Applies them to the link with this index.
     pub fn add_to(&self, batch: &mut Batch, index: u32) {
-        let attempt = format!("set up the link with index {index}");
+        let attempt = format!("configure link {index}");
         batch.add(RTM_SETLINK, 0, attempt, |message| {
             header(message, index, 0, 0);
             if let Some(alias) = self.alias {
@@ -148,7 +147,7 @@ impl Settings<'_> {
                         }
                     });
                 });
-                if self.no_ipv6_of_its_own {
+                if self.addr_gen_mode_none {
                     families.nest(AF_INET6, |family| {
                         family.u8(ifla::INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE);
                     });
@@ -159,45 +158,45 @@ impl Settings<'_> {
 }
 
 impl Batch {
-    /// Adds switching a link on.
-    pub fn switch_on(&mut self, index: u32) {
-        let attempt = format!("switch the link with index {index} on");
+    /// Sets a link up.
+    pub fn set_up(&mut self, index: u32) {
+        let attempt = format!("set link {index} up");
         self.add(RTM_SETLINK, 0, attempt, |message| {
             header(message, index, IFF_UP, IFF_UP);
         });
     }
 }
 
-/// A link as the kernel has it.
+/// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Whether it is switched on.
+    /// `IFF_UP`
     pub is_up: bool,
-    /// Its hardware address, if it has one.
+    /// Hardware address, if it has a 48-bit one.
     pub mac: Option<Mac>,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The group it is in; 0 unless somebody set one.
+    /// Link group, by default 0.
     pub group: u32,
-    /// What kind of device it is: `veth`, say. Empty for a real one.
+    /// Device kind, for example `veth`; empty for hardware.
     pub kind: String,
-    /// The text that somebody gave it.
+    /// Alias, or empty.
     pub alias: String,
 }
 
 /// The link of this name, if there is one.
 pub fn link(socket: &Socket, name: &str) -> Result<Option<Link>, NetError> {
-    let attempt = format!("look for the link {name}");
+    let attempt = format!("get link {name}");
     let write = |message: &mut Writer<'_>| {
         header(message, 0, 0, 0);
         message.text(ifla::IFNAME, name);
         message.u32(ifla::EXT_MASK, SKIP_STATS);
     };
-    match socket.ask(RTM_GETLINK, &attempt, write, read) {
+    match socket.get(RTM_GETLINK, &attempt, write, read) {
         Err(error) if error.is(Errno::NODEV) => Ok(None),
         found => found,
     }
@@ -205,19 +204,22 @@ pub fn link(socket: &Socket, name: &str) -> Result<Option<Link>, NetError> {
 
 /// All links.
 pub fn links(socket: &Socket) -> Result<Vec<Link>, NetError> {
-    socket.dump(
-        RTM_GETLINK,
-        "list the links",
-        |message| {
-            header(message, 0, 0, 0);
-            message.u32(ifla::EXT_MASK, SKIP_STATS);
-        },
-        read,
-    )
+    dump(socket, read)
 }
 
-/// How many links are ports of the bridge of this name; none if there is no such link.
-pub fn ports_of(socket: &Socket, bridge: &str) -> Result<usize, NetError> {
+fn dump<T>(
+    socket: &Socket,
+    read: impl FnMut(&Message<'_>) -> Option<T>,
+) -> Result<Vec<T>, NetError> {
+    let write = |message: &mut Writer<'_>| {
+        header(message, 0, 0, 0);
+        message.u32(ifla::EXT_MASK, SKIP_STATS);
+    };
+    socket.dump(RTM_GETLINK, "list links", write, read)
+}
+
+/// How many ports the bridge of this name has; 0 if there is no such bridge.
+pub fn count_bridge_ports(socket: &Socket, bridge: &str) -> Result<usize, NetError> {
     let Some(bridge) = link(socket, bridge)? else {
         return Ok(0);
     };
@@ -225,39 +227,26 @@ pub fn ports_of(socket: &Socket, bridge: &str) -> Result<usize, NetError> {
         let master = attribute(message.payload.get(16..)?, ifla::MASTER)?;
         (u32_of(master)? == bridge.index).then_some(())
     };
-    let ports = socket.dump(
-        RTM_GETLINK,
-        "list the links",
-        |message| {
-            header(message, 0, 0, 0);
-            message.u32(ifla::EXT_MASK, SKIP_STATS);
-        },
-        is_port,
-    )?;
-    Ok(ports.len())
+    Ok(dump(socket, is_port)?.len())
 }
 
-/// Deletes the link of this name, and its peer; whether it was there.
+/// Deletes the link of this name, of a veth pair both ends; returns whether it existed.
 pub fn delete_link(socket: &Socket, name: &str) -> Result<bool, NetError> {
     let mut batch = Batch::new();
-    batch.add(
-        RTM_DELLINK,
-        0,
-        format!("delete the link {name}"),
-        |message| {
-            header(message, 0, 0, 0);
-            message.text(ifla::IFNAME, name);
-        },
-    );
+    let attempt = format!("delete link {name}");
+    batch.add(RTM_DELLINK, 0, attempt, |message| {
+        header(message, 0, 0, 0);
+        message.text(ifla::IFNAME, name);
+    });
     match socket.send(batch) {
         Err(error) if error.is(Errno::NODEV) => Ok(false),
         outcome => outcome.map(|()| true),
     }
 }
 
-/// Adds moving a link to another group.
+/// Moves a link to another group; a missing link is ignored.
 pub fn move_to_group(batch: &mut Batch, index: u32, group: u32) {
-    let attempt = format!("move the link with index {index} to group {group}");
+    let attempt = format!("move link {index} to group {group}");
     batch.add(RTM_SETLINK, 0, attempt, |message| {
         header(message, index, 0, 0);
         message.u32(ifla::GROUP, group);
@@ -265,10 +254,10 @@ pub fn move_to_group(batch: &mut Batch, index: u32, group: u32) {
     batch.tolerating(&[Errno::NODEV]);
 }
 
-/// Deletes all links of a group at once, which takes hardly longer than one; none is fine.
+/// Deletes all links of a group in about the time of one; an empty group is fine.
 pub fn delete_group(socket: &Socket, group: u32) -> Result<(), NetError> {
     let mut batch = Batch::new();
-    let attempt = format!("delete the links of group {group}");
+    let attempt = format!("delete links of group {group}");
     batch.add(RTM_DELLINK, 0, attempt, |message| {
         header(message, 0, 0, 0);
         message.u32(ifla::GROUP, group);

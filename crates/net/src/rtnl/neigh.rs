@@ -1,4 +1,4 @@
-//! Neighbours: which hardware address an address has.
+//! Neighbour entries.
 
 use std::net::IpAddr;
 
@@ -11,21 +11,21 @@ const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_PERMANENT: u16 = 0x80;
 
-/// A neighbour that is known for good: nobody is asked, and nobody who says otherwise is believed.
+/// A permanent neighbour entry: the kernel neither resolves nor updates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The number of the link that leads to it.
+    /// Interface index.
     pub link: u32,
-    /// Its address.
+    /// IP address.
     pub address: IpAddr,
-    /// The hardware address behind it.
+    /// Hardware address.
     pub mac: Mac,
 }
 
 impl Neighbour {
-    /// Adds making it known, in place of whatever was known before.
+    /// Adds the entry, or replaces the one for the same address.
     pub fn add_to(&self, batch: &mut Batch) {
-        let attempt = format!("make the neighbour {} known", self.address);
+        let attempt = format!("set neighbour {}", self.address);
         batch.add(
             RTM_NEWNEIGH,
             flag::CREATE | flag::REPLACE,
@@ -42,11 +42,11 @@ impl Neighbour {
     }
 }
 
-/// All neighbours that are known for good.
+/// All permanent neighbour entries.
 pub fn permanent_neighbours(socket: &Socket) -> Result<Vec<Neighbour>, NetError> {
     socket.dump(
         RTM_GETNEIGH,
-        "list the neighbours",
+        "list neighbours",
         |message| message.fixed(&[0; 12]),
         read,
     )

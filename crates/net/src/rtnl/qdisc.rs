@@ -1,4 +1,4 @@
-//! Rate limits: a token bucket in front of a link.
+//! Rate limits by the tbf qdisc.
 
 use crate::netlink::{Batch, flag};
 
@@ -11,21 +11,21 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-/// A limit to what a link sends (`man 8 tc-tbf`).
+/// A token bucket filter, `man 8 tc-tbf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Bytes per second in the long run.
+    /// Bytes per second.
     pub rate: u64,
-    /// Bytes that may be sent at once after a pause.
+    /// Bucket size in bytes.
     pub burst: u32,
-    /// Bytes that may wait for their turn; more are dropped.
+    /// Bytes that may queue; more are dropped.
     pub limit: u32,
 }
 
 impl TokenBucket {
-    /// Adds putting the limit on the link with this index.
+    /// Sets it as the root qdisc of the link with this index.
     pub fn add_to(&self, batch: &mut Batch, link: u32) {
-        let attempt = format!("limit the rate of the link with index {link}");
+        let attempt = format!("set qdisc tbf on link {link}");
         let flags = flag::CREATE | flag::REPLACE;
         batch.add(RTM_NEWQDISC, flags, attempt, |message| {
             // struct tcmsg
@@ -43,7 +43,7 @@ impl TokenBucket {
         });
     }
 
-    /// `struct tc_tbf_qopt`; rate and burst are in attributes of their own, in plain units.
+    /// `struct tc_tbf_qopt`; rate64 and burst attributes override its units.
     fn parameters(&self) -> Vec<u8> {
         let rate = u32::try_from(self.rate).unwrap_or(u32::MAX);
         let mut bytes = vec![0, TC_LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];

@@ -27,12 +27,12 @@ mod rta {
     pub(super) const METRIC_ADVMSS: u16 = 8;
 }
 
-/// Whose routes and rules ours are, for everyone who lists them. In the range for local use, and in
-/// nobody's list: `include/uapi/linux/rtnetlink.h`.
+/// The protocol number of our routes and rules, which `ip route` shows. No other program has it:
+/// `include/uapi/linux/rtnetlink.h`.
 pub const PROTO_HEADCNI: u8 = 104;
-/// `RTPROT_RA`: whose routes those of a router's advertisement are.
-pub const PROTO_ROUTER: u8 = 9;
-/// Table `main`, which is meant where none is said.
+/// `RTPROT_RA`: routes from router advertisements.
+pub const PROTO_RA: u8 = 9;
+/// `RT_TABLE_MAIN`
 pub const TABLE_MAIN: u32 = 254;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
@@ -40,30 +40,30 @@ const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const RTN_UNREACHABLE: u8 = 7;
 const TABLE_LOCAL: u32 = 255;
-/// The gateway is on this link, whatever the other routes say.
+/// The gateway needs no route of its own.
 const RTNH_F_ONLINK: u32 = 4;
-/// Not a route that somebody made, but what the kernel has learned about one of its addresses.
+/// A cached entry, not a route.
 const RTM_F_CLONED: u32 = 0x200;
 
 const EARLY_METRIC: u32 = 5;
 const EARLY_SECONDS: u32 = 60;
 
-/// What happens to packets that take a route.
+/// What a route does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteKind {
-    /// They leave by a link, to a next hop if there is one.
+    /// Forward by a link, to a next hop if there is one.
     Via {
-        /// The link's number.
+        /// Interface index.
         link: u32,
-        /// The next hop.
+        /// Next hop.
         gateway: Option<IpAddr>,
     },
-    /// They are for this machine itself.
+    /// Deliver to this machine.
     Local {
-        /// The number of the link that has the address.
+        /// Index of the interface that has the address.
         link: u32,
     },
-    /// Whoever sent them is told that there is no way.
+    /// Reject with ICMP unreachable.
     Unreachable,
 }
 
@@ -86,30 +86,30 @@ impl RouteKind {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where it leads.
+    /// Destination.
     pub dst: IpNet,
-    /// What it does.
+    /// What it does with packets.
     pub kind: RouteKind,
-    /// The table that it is in.
+    /// Routing table.
     pub table: u32,
-    /// Whose it is: `RTPROT_*`, or a number of one's own.
+    /// `RTPROT_*`, or a number of one's own.
     pub protocol: u8,
-    /// The smaller, the better; the kernel's default if not said.
+    /// Smaller is better. `None`: the kernel's default.
     pub metric: Option<u32>,
-    /// What this machine itself sends from, if whoever sends has not chosen; must be its own.
+    /// Preferred source address; must be an address of this machine.
     pub source: Option<IpAddr>,
-    /// How far it reaches: `RT_SCOPE_*`; by whether it has a gateway if not said.
+    /// `RT_SCOPE_*`. `None`: universe with a gateway, link without.
     pub scope: Option<u8>,
     /// Path MTU, in bytes.
     pub mtu: Option<u32>,
-    /// Segment size for TCP to announce, in bytes.
+    /// TCP segment size to announce, in bytes.
     pub advmss: Option<u32>,
-    /// After how many seconds it goes away by itself; IPv6 only.
+    /// Lifetime in seconds; IPv6 only.
     pub expires: Option<u32>,
 }
 
 impl Route {
-    /// A route in table `main` that says nothing else.
+    /// A route in table `main`, without options.
     pub fn new(dst: IpNet, kind: RouteKind, protocol: u8) -> Self {
         Self {
             dst,
@@ -127,8 +127,8 @@ impl Route {
 
     /// Makes a new IPv6 address of a link usable at once.
     ///
-    /// The kernel adds such a route in its own time, even for an address that it asks nobody
-    /// about. This one goes away by itself, and until then it is the worse of the two.
+    /// The kernel adds the local route later, even without duplicate address detection. This one
+    /// expires, and has the worse metric until then.
     pub fn early_local(address: Ipv6Addr, link: u32, protocol: u8) -> Self {
         let dst = IpAddr::from(address).into();
         Self {
@@ -139,35 +139,35 @@ impl Route {
         }
     }
 
-    /// Adds making the route; refused with `EEXIST` if there is one like it.
+    /// Adds the route; `EEXIST` if there is one with the same destination, table and metric.
     pub fn add_to(&self, batch: &mut Batch) {
-        let attempt = format!("add the route to {}", self.dst);
+        let attempt = format!("add route to {}", self.dst);
         let flags = flag::CREATE | flag::EXCL;
         batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
     }
 
-    /// Adds making the route in place of whatever leads there in the same table.
+    /// Adds the route, or replaces the one with the same destination, table and metric.
     pub fn replace_in(&self, batch: &mut Batch) {
-        let attempt = format!("set the route to {}", self.dst);
+        let attempt = format!("replace route to {}", self.dst);
         let flags = flag::CREATE | flag::REPLACE;
         batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
     }
 
-    /// Adds making the route beside others that lead there.
+    /// Adds the route next to others with the same destination.
     pub fn append_in(&self, batch: &mut Batch) {
-        let attempt = format!("add one more route to {}", self.dst);
+        let attempt = format!("append route to {}", self.dst);
         let flags = flag::CREATE | flag::APPEND;
         batch.add(RTM_NEWROUTE, flags, attempt, |message| self.write(message));
     }
 
-    /// Adds removing the route that is the same in destination, table, kind, protocol and metric, as
-    /// far as they are said; refused with `ESRCH` if there is none.
+    /// Removes the route with the same destination, table, kind, protocol and, if given, metric;
+    /// `ESRCH` if there is none.
     pub fn remove_in(&self, batch: &mut Batch) {
-        let attempt = format!("remove the route to {}", self.dst);
+        let attempt = format!("remove route to {}", self.dst);
         batch.add(RTM_DELROUTE, 0, attempt, |message| self.write(message));
     }
 
-    /// `struct rtmsg`, and the attributes.
+    /// `struct rtmsg` and attributes.
     fn write(&self, message: &mut Writer<'_>) {
         let gateway = self.kind.gateway();
         let (kind, default_scope) = match self.kind {
@@ -221,11 +221,11 @@ impl Route {
     }
 }
 
-/// All routes of all tables, as far as they lead out by one link, are local or unreachable.
+/// All routes of all tables with one next hop, local ones and unreachable ones.
 pub fn routes(socket: &Socket) -> Result<Vec<Route>, NetError> {
     socket.dump(
         RTM_GETROUTE,
-        "list the routes",
+        "list routes",
         |message| message.fixed(&[0; 12]),
         read,
     )

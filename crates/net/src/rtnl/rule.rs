@@ -1,4 +1,4 @@
-//! Rules: which table is asked for which packets.
+//! Policy routing rules.
 
 mod destination;
 
@@ -18,30 +18,30 @@ const FRA_TABLE: u16 = 15;
 const FRA_PROTOCOL: u16 = 21;
 const FR_ACT_TO_TBL: u8 = 1;
 
-/// Packets from `from` look their way up in `table`.
+/// A rule by source: packets from `from` look up `table`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The packets' source.
+    /// Source of packets.
     pub from: IpNet,
-    /// The table to ask.
+    /// Routing table to look up.
     pub table: u32,
-    /// Its place among the rules: the lower, the earlier.
+    /// Lower goes first.
     pub priority: u32,
-    /// Whose it is.
+    /// `RTPROT_*`, or a number of one's own.
     pub protocol: u8,
 }
 
 impl Rule {
-    /// Adds making the rule.
+    /// Adds the rule; `EEXIST` if it exists.
     pub fn add_to(&self, batch: &mut Batch) {
-        let attempt = format!("add a rule for packets from {}", self.from);
+        let attempt = format!("add rule from {}", self.from);
         let flags = flag::CREATE | flag::EXCL;
         batch.add(RTM_NEWRULE, flags, attempt, |message| self.write(message));
     }
 
-    /// Adds removing the rule, whichever table it leads to.
+    /// Removes the rule, whatever its table.
     pub fn remove_in(&self, batch: &mut Batch) {
-        let attempt = format!("remove the rule for packets from {}", self.from);
+        let attempt = format!("remove rule from {}", self.from);
         batch.add(RTM_DELRULE, 0, attempt, |message| self.write_key(message));
     }
 
@@ -50,7 +50,7 @@ impl Rule {
         message.u32(FRA_TABLE, self.table);
     }
 
-    /// `struct fib_rule_hdr`, and what tells it from other rules.
+    /// `struct fib_rule_hdr` and the attributes that identify a rule.
     fn write_key(&self, message: &mut Writer<'_>) {
         let family = family_of(self.from.addr());
         let length = self.from.prefix_len();
@@ -62,11 +62,11 @@ impl Rule {
     }
 }
 
-/// All rules, of both families, for packets from somewhere.
+/// All rules by source, of both families.
 pub fn rules(socket: &Socket) -> Result<Vec<Rule>, NetError> {
     socket.dump(
         RTM_GETRULE,
-        "list the rules",
+        "list rules",
         |message| message.fixed(&[0; 12]),
         read,
     )

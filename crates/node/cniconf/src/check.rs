@@ -88,7 +88,7 @@ fn leased(conf: &NetConf) -> Result<Vec<IpNet>, Error> {
     if !has("subnet") && !has("ranges") {
         return Ok(Vec::new());
     }
-    let settings = ipam::Settings::parse(conf, &CniArgs::default())?;
+    let settings = ipam::IpamConf::parse(conf, &CniArgs::default())?;
     let sets = settings.sets.iter();
     Ok(sets
         .flat_map(|set| set.ranges().iter().map(ipam::Range::subnet))

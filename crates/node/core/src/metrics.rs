@@ -2,7 +2,6 @@
 //!
 //! Labels have few values each. A pod's name is one only if the configuration asks for it.
 
-mod exposition;
 mod labels;
 mod mesh;
 mod process;
@@ -21,7 +20,6 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::conditions::Conditions;
 use process::Process;
 
-pub use exposition::Exposition;
 pub use labels::{
     ByCall, ByCondition, ByController, ByCredential, ByError, ByFamily, ByKind, ByOutcome, ByPath,
     ByRepair, ByRequest, ByRouteState, ByServerCall, ByStep, ByStrategy, ByTraffic, PodLabels,
@@ -84,14 +82,12 @@ pub struct Metrics {
     pub orphans_collected: Family<ByKind, Counter>,
     /// Pods that are attached.
     pub pods: Gauge,
-    /// Events of the plugin by the way they came: `socket` or `spool`.
-    pub events: Family<ByRequest, Counter>,
-    /// How long answers on the socket took.
+    /// Events of the plugin: `accepted`, `dropped` or `invalid`.
+    pub events: Family<ByOutcome, Counter>,
+    /// How long GET requests on the socket took.
     pub request_duration: Times<ByRequest>,
-    /// Clients of the socket that were sent away.
-    pub refused_clients: Counter,
-    /// Times that the kernel let no client of the socket in.
-    pub accept_errors: Counter,
+    /// Log lines that were dropped because stderr was too slow.
+    pub log_lines_dropped: Counter,
     /// The mesh.
     pub mesh: MeshMetrics,
 }
@@ -130,8 +126,8 @@ impl Metrics {
                 Family::default()
             ),
             errors: register!("network_errors", "Calls that failed", Family::default()),
-            call_duration: seconds!("cni_call_duration", "How long calls of the plugin took"),
-            step_duration: seconds!("cni_step_duration", "How long the parts of a call took"),
+            call_duration: seconds!("cni_call_duration", "Duration of CNI calls"),
+            step_duration: seconds!("cni_step_duration", "Duration of the steps of CNI calls"),
             interfaces: register!(
                 "interface_creations",
                 "Interfaces of pods that were to be made",
@@ -172,21 +168,16 @@ impl Metrics {
             pods: register!("pods", "Pods that are attached", Gauge::default()),
             events: register!(
                 "plugin_events",
-                "Calls that the plugin told of",
+                "Events that the plugin posted",
                 Family::default()
             ),
             request_duration: seconds!(
                 "socket_request_duration",
-                "How long an answer on the socket took"
+                "Duration of GET requests on the socket"
             ),
-            refused_clients: register!(
-                "socket_refused_clients",
-                "Clients of the socket that were sent away",
-                Counter::default()
-            ),
-            accept_errors: register!(
-                "socket_accept_errors",
-                "Times that the kernel let no client of the socket in",
+            log_lines_dropped: register!(
+                "log_lines_dropped",
+                "Log lines dropped because stderr was too slow",
                 Counter::default()
             ),
             mesh: MeshMetrics::register(&mut registry),
@@ -195,12 +186,8 @@ impl Metrics {
         }
     }
 
-    /// The body of `/metrics`. It reads `/proc`, so not on the runtime's thread.
-    pub fn render(
-        &self,
-        conditions: &Conditions,
-        exposition: Exposition,
-    ) -> Result<String, fmt::Error> {
+    /// The body of `/metrics`, in OpenMetrics. Reads `/proc`, so it blocks.
+    pub fn render(&self, conditions: &Conditions) -> Result<String, fmt::Error> {
         for (condition, state) in conditions.snapshot() {
             let by = ByCondition {
                 condition: condition.name().to_owned(),
@@ -212,10 +199,7 @@ impl Metrics {
         let mut body = String::new();
         text::encode_registry(&mut body, &self.registry)?;
         text::encode(&mut body, &self.process)?;
-        Ok(match exposition {
-            Exposition::OpenMetrics => body,
-            Exposition::Text => exposition::plain(&body),
-        })
+        Ok(body)
     }
 }
 

@@ -75,7 +75,7 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
         Action::RemoveRoutes(routes) => remove_routes(sockets, routes),
         Action::AddRule(rule) => send(&[Errno::EXIST], &|batch| rule.add_to(batch)),
         Action::RemoveRule(rule) => send(&[Errno::NOENT], &|batch| rule.remove_in(batch)),
-        Action::SwitchOn { link, .. } => send(&[Errno::NODEV], &|batch| batch.switch_on(*link)),
+        Action::SwitchOn { link, .. } => send(&[Errno::NODEV], &|batch| batch.set_up(*link)),
         Action::SetFeature {
             link,
             name,

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use net::program::{self, Ended, Terms};
+use net::program::{self, ProgramOutput, RunOptions};
 use net::{NetError, Socket, nft};
 
 use super::{NetworkError, Place};
@@ -179,18 +179,18 @@ pub(super) fn withdraw(place: &Place) -> Result<(), NetworkError> {
 }
 
 /// Runs a firewall's program to its end, whatever its exit status.
-fn run(program: &str, args: &[&str]) -> Result<Ended, FirewallError> {
+fn run(program: &str, args: &[&str]) -> Result<ProgramOutput, FirewallError> {
     let failed = |source| FirewallError::Run {
         program: program.to_owned(),
         source,
     };
     let path = program::find(program).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-    let terms = Terms {
+    let options = RunOptions {
         stdin: "",
-        deadline: DEADLINE,
+        timeout: DEADLINE,
         max_output: MAX_OUTPUT,
     };
-    program::run(&path, args, terms)
+    program::run(&path, args, options)
         .map_err(failed)?
         .ok_or_else(|| failed(io::ErrorKind::TimedOut.into()))
 }

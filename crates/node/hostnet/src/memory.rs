@@ -144,7 +144,7 @@ impl Memory {
 
     /// How a table looked when we had put it in place.
     pub(super) fn mark_of(&self, table: Table) -> Option<Fingerprint> {
-        self.tables.get(table.name()).map(Fingerprint::kept)
+        self.tables.get(table.name()).map(Fingerprint::from_text)
     }
 
     pub(super) fn save(&mut self, place: &Place) -> Result<(), NetworkError> {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use net::ethtool::{Ethtool, Features};
 use net::{
-    Address, DestinationRule, Errno, Link, Neighbour, NetError, PROTO_ROUTER, Route, RouteKind,
-    Socket, sysctl,
+    Address, DestinationRule, Errno, Link, Neighbour, NetError, PROTO_RA, Route, RouteKind, Socket,
+    sysctl,
 };
 use ruleset::host_ports::{self, HostPort, HostPortError};
 use ruleset::{Fingerprint, Sets, Table};
@@ -74,7 +74,7 @@ impl Observed {
         let mut observed = Self {
             sysctls: BTreeMap::new(),
             links: net::links(route)?,
-            addresses: net::settled_addresses(route)?,
+            addresses: net::usable_addresses(route)?,
             routes: net::routes(route)?,
             rules: net::destination_rules(route)?,
             neighbours: net::permanent_neighbours(route)?,
@@ -146,7 +146,7 @@ impl Observed {
     fn has_router(&self, index: u32) -> bool {
         self.routes.iter().any(|route| {
             let is_by_link = matches!(route.kind, RouteKind::Via { link, .. } if link == index);
-            is_by_link && route.protocol == PROTO_ROUTER && route.dst.prefix_len() == 0
+            is_by_link && route.protocol == PROTO_RA && route.dst.prefix_len() == 0
         })
     }
 }

@@ -9,7 +9,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 2..=63;
 
 /// The name that was said, else the node's own, if the server takes it as it is. If not, as much of it
 /// as there is room for, and a hash of the whole: two long names may begin alike.
-pub(super) fn hostname(said: Option<&str>, node: &NodeName) -> String {
+pub(crate) fn hostname(said: Option<&str>, node: &NodeName) -> String {
     if let Some(said) = said {
         return said.to_owned();
     }

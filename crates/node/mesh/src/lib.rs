@@ -1,53 +1,39 @@
-//! This node's place in the mesh: who it is there, which networks lead to it, and which lead to
-//! others.
+//! This node in the tailnet: its membership, the routes that lead to it, and the routes of its peers.
 //!
-//! [`plan`] says what has to be done, [`remotes`] whose word counts, [`outside`] which pods get a route
-//! of their own, [`apart`] which addresses must not be used by anybody else, [`passage`] what the policy
-//! lets through, [`verdict`] what a person is told; all of them are pure.
+//! The decisions are pure: [`membership::plan`] (what to do), [`peers::select`] (which peer routes are
+//! accepted), [`extra_host_routes`], [`address_overlap`], [`status::acl`] and [`status::conditions`].
+//! The [`controller`] observes, acts and publishes a [`MeshState`].
 
-pub mod apart;
-mod around;
-mod beside;
-mod former;
-mod greeted;
+pub mod address_overlap;
+mod coexistence;
+mod control_server;
+mod controller;
+pub mod extra_host_routes;
 mod hostname;
 mod inputs;
-mod keep;
-mod link;
-mod measure;
-mod member;
-pub mod memory;
-mod namespace;
-mod ours;
-pub mod outside;
-mod owners;
-pub mod passage;
-mod patience;
-pub mod plan;
-pub mod remotes;
-mod remove;
+mod interface;
+mod managed;
+pub mod membership;
+mod mode;
+mod mode_change;
+mod netns;
+pub mod peers;
 mod resolver;
-mod server;
-mod session;
-mod unheard;
-pub mod verdict;
-mod way;
+mod retry_timer;
+pub mod state;
+pub mod status;
+mod uninstall;
 
 use std::path::Path;
 
 use node_core::MeshState;
 use node_core::conditions::{Condition, Conditions};
 
-/// The mesh as it was known before this start; blocks.
-pub fn load(state_dir: &Path) -> MeshState {
-    memory::Kept::load(state_dir).memory().view()
-}
+pub use controller::{MeshChannels, MeshController};
+pub use mode::TailscaledMode;
+pub use uninstall::remove;
 
-pub use keep::{Ends, MeshChannels, keep};
-pub use remove::remove;
-pub use way::Way;
-
-/// What is told about the mesh.
+/// The conditions that this crate reports.
 pub const CONDITIONS: [Condition; 8] = [
     Condition::NoAddressOverlap,
     Condition::MeshJoined,
@@ -59,8 +45,13 @@ pub const CONDITIONS: [Condition; 8] = [
     Condition::ClockInSync,
 ];
 
-/// Says that there is no mesh, which is no fault.
-pub fn report_none(conditions: &Conditions) {
+/// The mesh as it was known before this start; blocks.
+pub fn load(state_dir: &Path) -> MeshState {
+    state::MeshStateFile::load(state_dir).memory().view()
+}
+
+/// A node without a mesh is healthy.
+fn report_disabled(conditions: &Conditions) {
     for condition in CONDITIONS {
         conditions.holds(
             condition,

@@ -14,7 +14,7 @@ const MAX_LEN: u64 = 1 << 16;
 
 /// The first server behind a resolver on loopback, if it is known; nothing where names are resolved
 /// without one.
-pub(super) fn find(root: &Path) -> Option<Ipv4Addr> {
+pub(crate) fn find(root: &Path) -> Option<Ipv4Addr> {
     let read = |path: &str| {
         let bytes = read_small(&root.join(path), MAX_LEN).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use attachment::{Record, RecordContent, RecordError, RecordStore, STAMP_VARIABLE, Stamp, boot_id};
 use cni::{Attachment, CniArgs, Delegate, DelegateError, Env, PluginType, Verb};
-use ipam::{Owner, SeenLease, StoreError};
+use ipam::{LeaseOwner, LeaseSnapshot, StoreError};
 use net::{NetError, Socket};
 use serde_json::{Map, Value, json};
 
@@ -170,7 +170,7 @@ fn verify(
             return remains(format!("the link {name}"));
         }
     }
-    let owner = Owner::new(&key.container, &key.ifname);
+    let owner = LeaseOwner::new(&key.container, &key.ifname);
     let leases = place.lease_store().filter(|_| key.network == place.network);
     if let Some(leases) = leases {
         for address in record.addresses(&key.ifname) {
@@ -189,12 +189,12 @@ fn verify(
 pub(super) fn collect_lease(
     place: &Place,
     key: &Key,
-    seen: &[SeenLease],
+    seen: &[LeaseSnapshot],
 ) -> Result<Collected, CollectError> {
     let Some(store) = place.lease_store() else {
         return Ok(Collected::Changed);
     };
-    let session = match store.in_boot(boot_id()).open_existing() {
+    let session = match store.with_boot_id(boot_id()).open_existing() {
         Err(StoreError::Busy { .. }) => return Ok(Collected::Changed),
         session => session?,
     };
@@ -207,8 +207,8 @@ pub(super) fn collect_lease(
     if has_link || records.snapshot(&key.attachment())?.is_some() {
         return Ok(Collected::Changed);
     }
-    let owner = Owner::new(&key.container, &key.ifname);
-    let is_released = session.release_seen(&owner, seen)?;
+    let owner = LeaseOwner::new(&key.container, &key.ifname);
+    let is_released = session.release_if_unchanged(&owner, seen)?;
     Ok(if is_released {
         Collected::Yes
     } else {

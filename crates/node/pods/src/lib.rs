@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use api::event::Event;
 use api::messages::{Pod, PodState};
-use ipam::SeenLease;
+use ipam::LeaseSnapshot;
 use ruleset::host_ports::HostPort;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -276,11 +276,11 @@ impl Pods {
     }
 
     /// The leases of our network; blocks.
-    pub fn leases(&self) -> Result<Vec<SeenLease>, String> {
+    pub fn leases(&self) -> Result<Vec<LeaseSnapshot>, String> {
         let mut leases = Vec::new();
         if let Some(store) = self.place().lease_store() {
             store
-                .look(&mut |lease| leases.push(lease))
+                .for_each_lease(&mut |lease| leases.push(lease))
                 .map_err(|error| display_chain(&error))?;
         }
         Ok(leases)

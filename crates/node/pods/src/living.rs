@@ -1,6 +1,6 @@
 //! Who of those that have a lease somewhere may live.
 
-use ipam::Owner;
+use ipam::LeaseOwner;
 use net::Socket;
 
 use super::key::Key;
@@ -19,7 +19,7 @@ pub(super) fn living(place: &Place, home: &Home) -> Result<usize, String> {
     let store = home.store();
     if let Some(store) = &store {
         store
-            .look(&mut |lease| owners.push(lease.owner))
+            .for_each_lease(&mut |lease| owners.push(lease.owner))
             .map_err(|error| display_chain(&error))?;
     }
     // After the leases: whoever has got one in the meantime is seen here.
@@ -40,18 +40,20 @@ pub(super) fn living(place: &Place, home: &Home) -> Result<usize, String> {
 fn ports(home: &Home) -> Result<usize, net::NetError> {
     let socket = Socket::route()?;
     let bridges = home.bridges.iter();
-    bridges.map(|name| net::ports_of(&socket, name)).sum()
+    bridges
+        .map(|name| net::count_bridge_ports(&socket, name))
+        .sum()
 }
 
 /// Owners that are known to live, and of the others as many as there are links that may be theirs.
-fn count(owners: &[Owner], living: &[Key], ports: usize) -> usize {
-    let is_of = |owner: &Owner, key: &Key| {
+fn count(owners: &[LeaseOwner], living: &[Key], ports: usize) -> usize {
+    let is_of = |owner: &LeaseOwner, key: &Key| {
         let is_same_link = owner
             .ifname()
             .is_none_or(|name| name == key.ifname.as_str());
         owner.container() == key.container.as_str() && is_same_link
     };
-    let is_known = |owner: &&Owner| living.iter().any(|key| is_of(owner, key));
+    let is_known = |owner: &&LeaseOwner| living.iter().any(|key| is_of(owner, key));
     let known = owners.iter().filter(is_known).count();
     known + ports.min(owners.len() - known)
 }
@@ -66,9 +68,9 @@ mod tests {
         Key::new("net", container, "eth0").unwrap()
     }
 
-    fn owner(container: &str) -> Owner {
+    fn owner(container: &str) -> LeaseOwner {
         let key = key(container);
-        Owner::new(&key.container, &key.ifname)
+        LeaseOwner::new(&key.container, &key.ifname)
     }
 
     #[rstest]
@@ -84,7 +86,7 @@ mod tests {
         #[case] ports: usize,
         #[case] expected: usize,
     ) {
-        let owners: Vec<Owner> = owners.iter().map(|name| owner(name)).collect();
+        let owners: Vec<LeaseOwner> = owners.iter().map(|name| owner(name)).collect();
         let living: Vec<Key> = living.iter().map(|name| key(name)).collect();
         assert_eq!(count(&owners, &living, ports), expected);
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cni::{ContainerId, IfName};
-use ipam::{Presence, SeenLease};
+use ipam::{LeaseSnapshot, StorePresence};
 
 use super::collect::{Collected, collect_lease, collect_record};
 use super::judge::{
@@ -188,9 +188,9 @@ impl Pass<'_> {
         let Some(store) = self.place.lease_store().filter(|_| is_ours) else {
             return;
         };
-        let mut by_owner: BTreeMap<Key, Vec<SeenLease>> = BTreeMap::new();
+        let mut by_owner: BTreeMap<Key, Vec<LeaseSnapshot>> = BTreeMap::new();
         let network = &self.place.network;
-        let outcome = store.look(&mut |seen| {
+        let outcome = store.for_each_lease(&mut |seen| {
             let container = ContainerId::new(seen.owner.container());
             let ifname = seen.owner.ifname().map(IfName::new);
             // One that names no interface is none of ours.
@@ -210,16 +210,16 @@ impl Pass<'_> {
                 self.tally.troubles.push(display_chain(&error));
                 return;
             }
-            Ok(Presence::Absent) => return,
-            Ok(Presence::There) => {}
+            Ok(StorePresence::Absent) => return,
+            Ok(StorePresence::Present) => {}
         }
         for (key, seen) in by_owner {
             self.lease(look, &key, &seen);
         }
     }
 
-    fn lease(&mut self, look: &Look, key: &Key, seen: &[SeenLease]) {
-        let way_to = |lease: &SeenLease| {
+    fn lease(&mut self, look: &Look, key: &Key, seen: &[LeaseSnapshot]) {
+        let way_to = |lease: &LeaseSnapshot| {
             let kernel = look.kernel.as_ref();
             kernel.map_or(Sight::Unknown, |kernel| kernel.way_to(lease.address))
         };

@@ -37,7 +37,7 @@ pub struct Place {
 pub struct Leases {
     /// Who keeps them.
     pub keeper: Keeper,
-    /// Where they are: [`ipam::Store::new`] takes it as it is, or has a directory below it.
+    /// Where they are: [`ipam::LeaseStore::new`] takes it as it is, or has a directory below it.
     pub dir: PathBuf,
     /// The first address to be given, if not all are.
     pub first: Option<IpAddr>,
@@ -71,11 +71,13 @@ impl Place {
     }
 
     /// The store of our network's leases, if it is of a form that we know.
-    pub fn lease_store(&self) -> Option<ipam::Store> {
+    pub fn lease_store(&self) -> Option<ipam::LeaseStore> {
         match self.leases.keeper {
-            Keeper::Native | Keeper::Shared => {
-                Some(ipam::Store::new(&self.leases.dir, &self.network, PATIENCE))
-            }
+            Keeper::Native | Keeper::Shared => Some(ipam::LeaseStore::new(
+                &self.leases.dir,
+                &self.network,
+                PATIENCE,
+            )),
             Keeper::Elsewhere => None,
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn pools(place: &Place) -> Result<Vec<Pool>, String> {
     let sets = sets(&subnets, &place.leases).map_err(|error| display_chain(&error))?;
     let mut used = vec![0; sets.len()];
     store
-        .addresses(&mut |address| {
+        .for_each_address(&mut |address| {
             let set = sets.iter().position(|set| set.range_of(address).is_some());
             if let Some(set) = set {
                 used[set] += 1;

@@ -1,8 +1,5 @@
 //! IPAM of the native datapath: the lease store that is linked in, or an IPAM plugin.
 
-use std::thread;
-use std::time::Duration;
-
 use attachment::boot_id;
 use cni::{
     Attachment, Call, Delegate, DelegateError, Error, NetConf, NetResult, PluginType,
@@ -11,79 +8,74 @@ use cni::{
 
 use super::NativeStep;
 
-const MAX_TRIES: u32 = 3;
-const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-
-struct LeaseError {
-    error: Error,
-    is_transient: bool,
-}
-
 impl NativeStep<'_> {
-    /// Leases addresses, with up to three tries.
+    /// Leases addresses; transient failures are retried.
     pub(super) fn lease(&self, to: &Attachment) -> Result<NetResult, Error> {
-        let mut backoff = FIRST_BACKOFF;
-        for _ in 1..MAX_TRIES {
-            match self.try_lease(to) {
-                Err(failed) if failed.is_transient => {
-                    self.log.warn(format!("{}: retrying", failed.error.msg));
-                }
-                outcome => return outcome.map_err(|failed| failed.error),
-            }
-            if let Some(kind) = &self.conf.ipam_plugin {
-                // A failed ADD may have leased something.
-                self.exec_ipam(kind, Verb::Del, Some(to))?;
-            }
-            thread::sleep(backoff);
-            backoff *= 4;
+        match &self.conf.ipam_plugin {
+            None => self.linked(|ipam| ipam.add(to)),
+            Some(kind) => self.lease_from(kind, to),
         }
-        self.try_lease(to).map_err(|failed| failed.error)
     }
 
-    fn try_lease(&self, to: &Attachment) -> Result<NetResult, LeaseError> {
-        let call = self.ipam_call().map_err(LeaseError::permanent)?;
-        match &self.conf.ipam_plugin {
-            None => ipam::in_boot(boot_id())
-                .add(&call, to)
-                .map_err(LeaseError::from_store),
-            Some(kind) => self
-                .log
-                .step(kind.as_str(), Verb::Add, || {
-                    let conf = &call.conf;
-                    self.ipam_plugin(kind).add(conf.keys(), conf.version(), to)
-                })
-                .map_err(LeaseError::from_plugin),
-        }
+    /// Runs a verb on the linked-in lease store.
+    fn linked<T>(
+        &self,
+        verb: impl FnOnce(ipam::Verbs<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let call = self.ipam_call()?;
+        let debug = |text: std::fmt::Arguments<'_>| self.log.debug(|| text.to_string());
+        let verbs = ipam::Verbs::new(&call).boot_id(boot_id());
+        verb(verbs.debug(&debug))
+    }
+
+    /// Retries like the linked-in store. A DEL in between releases what the failed attempt leased.
+    fn lease_from(&self, kind: &PluginType, to: &Attachment) -> Result<NetResult, Error> {
+        let call = self.ipam_call()?;
+        let conf = &call.conf;
+        let attempt = || {
+            self.log.step(kind.as_str(), Verb::Add, || {
+                self.ipam_plugin(kind).add(conf.keys(), conf.version(), to)
+            })
+        };
+        let release = |error: DelegateError| {
+            if !is_transient(&error) {
+                return Err(error);
+            }
+            self.log
+                .warn(format!("{}: retrying", error.into_error().msg));
+            self.exec_ipam(&call, kind, Verb::Del, Some(to))
+        };
+        ipam::retry(attempt, release).map_err(DelegateError::into_error)
     }
 
     pub(super) fn release(&self, of: &Attachment) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => ipam::in_boot(boot_id()).del(&self.ipam_call()?, of),
-            Some(kind) => self.exec_ipam(kind, Verb::Del, Some(of)),
+            None => self.linked(|ipam| ipam.del(of)),
+            Some(kind) => self.exec(kind, Verb::Del, Some(of)),
         }
     }
 
     /// Fails unless the attachment has the leases of its result.
     pub(super) fn check_lease(&self, of: &Attachment) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => ipam::check(&self.ipam_call()?, of),
-            Some(kind) => self.exec_ipam(kind, Verb::Check, Some(of)),
+            None => self.linked(|ipam| ipam.check(of)),
+            Some(kind) => self.exec(kind, Verb::Check, Some(of)),
         }
     }
 
     /// Releases the leases of all other attachments.
     pub(super) fn gc_leases(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => ipam::collect_garbage(&self.ipam_call()?, valid),
-            Some(kind) => self.exec_ipam(kind, Verb::Gc, None),
+            None => self.linked(|ipam| ipam.gc(valid)),
+            Some(kind) => self.exec(kind, Verb::Gc, None),
         }
     }
 
     /// Fails if no address could be leased.
     pub(super) fn ipam_status(&self) -> Result<(), Error> {
         match &self.conf.ipam_plugin {
-            None => ipam::status(&self.ipam_call()?),
-            Some(kind) => self.exec_ipam(kind, Verb::Status, None),
+            None => self.linked(|ipam| ipam.status()),
+            Some(kind) => self.exec(kind, Verb::Status, None),
         }
     }
 
@@ -109,54 +101,31 @@ impl NativeStep<'_> {
         }
     }
 
+    fn exec(&self, kind: &PluginType, verb: Verb, of: Option<&Attachment>) -> Result<(), Error> {
+        self.exec_ipam(&self.ipam_call()?, kind, verb, of)
+            .map_err(DelegateError::into_error)
+    }
+
     fn exec_ipam(
         &self,
+        call: &Call,
         kind: &PluginType,
         verb: Verb,
         of: Option<&Attachment>,
-    ) -> Result<(), Error> {
-        let call = self.ipam_call()?;
-        self.log
-            .step(kind.as_str(), verb, || {
-                self.ipam_plugin(kind).call(verb, call.conf.keys(), of)
-            })
-            .map_err(DelegateError::into_error)
+    ) -> Result<(), DelegateError> {
+        self.log.step(kind.as_str(), verb, || {
+            self.ipam_plugin(kind).call(verb, call.conf.keys(), of)
+        })
     }
 }
 
-impl LeaseError {
-    fn permanent(error: Error) -> Self {
-        Self {
-            error,
-            is_transient: false,
+/// Whether a plugin that failed could succeed the next time.
+fn is_transient(error: &DelegateError) -> bool {
+    match error {
+        DelegateError::Failed { error, .. } => {
+            !matches!(error.code, code::INVALID_ENVIRONMENT | code::INVALID_CONFIG)
         }
-    }
-
-    fn from_store(error: Error) -> Self {
-        Self {
-            // A busy store has been waited for already.
-            is_transient: !matches!(
-                error.code,
-                code::INVALID_ENVIRONMENT
-                    | code::INVALID_CONFIG
-                    | code::ALREADY_ATTACHED
-                    | code::TRY_AGAIN_LATER
-            ),
-            error,
-        }
-    }
-
-    fn from_plugin(error: DelegateError) -> Self {
-        let is_transient = match &error {
-            DelegateError::Failed { error, .. } => {
-                !matches!(error.code, code::INVALID_ENVIRONMENT | code::INVALID_CONFIG)
-            }
-            DelegateError::Broken { .. } => true,
-            _ => false,
-        };
-        Self {
-            error: error.into_error(),
-            is_transient,
-        }
+        DelegateError::Broken { .. } => true,
+        _ => false,
     }
 }

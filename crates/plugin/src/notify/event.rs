@@ -1,20 +1,20 @@
-//! What there is to tell of a call.
+//! The event of a call.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::event::{Event, EventPod, EventStep, VERSION};
-use cni::call_log::{CallStep, CallSummary, StepOutcome};
+use api::event::{Event, EventPod, EventStep, StepOutcome, VERSION};
+use cni::call_log::{CallOutcome, CallStep, CallSummary};
 use cni::{Attachment, Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
 use crate::conf::mode_name;
 use attachment::PLUGIN_TYPE;
 
-/// So many steps and addresses are told; a long chain of plugins has some ten.
+/// Limit of steps and of addresses; a long chain of plugins has about ten.
 const MAX_ITEMS: usize = 64;
 
 const OWN_IPAM: &str = "headcni-ipam";
-/// What a delegate gets if nobody names one.
+/// The default IPAM plugin of a delegate.
 const DELEGATES_IPAM: &str = "host-local";
 
 /// The event of a call that has ended.
@@ -53,18 +53,22 @@ pub(crate) fn event(
 }
 
 fn steps(verb: Verb, steps: Vec<CallStep>) -> Vec<EventStep> {
-    let told = steps.into_iter().take(MAX_ITEMS);
-    told.map(|step| EventStep {
-        name: step.name,
-        verb: (step.verb != verb).then(|| step.verb.as_str().to_owned()),
-        duration_us: micros(step.duration),
-        failed: step.outcome == StepOutcome::Error,
-    })
-    .collect()
+    let steps = steps.into_iter().take(MAX_ITEMS);
+    steps
+        .map(|step| EventStep {
+            name: step.name,
+            verb: (step.verb != verb).then(|| step.verb.as_str().to_owned()),
+            duration_us: micros(step.duration),
+            outcome: match step.outcome {
+                CallOutcome::Ok => StepOutcome::Ok,
+                CallOutcome::Error => StepOutcome::Error,
+            },
+        })
+        .collect()
 }
 
-/// How addresses are chosen: a strategy of our own IPAM, or the type of another IPAM plugin. In a
-/// chain, by the first member that has something to do with addresses.
+/// The allocation strategy of headcni-ipam, or the type of another IPAM plugin. In a chain, that of
+/// the first member with IPAM.
 fn strategy(conf: &Map<String, Value>) -> Option<&str> {
     let Some(members) = conf.get("plugins").and_then(Value::as_array) else {
         return strategy_of_own(conf);
@@ -76,7 +80,7 @@ fn strategy(conf: &Map<String, Value>) -> Option<&str> {
     })
 }
 
-/// As [`strategy`], of what is ours to complete.
+/// As [`strategy`], for a configuration of type `headcni`.
 fn strategy_of_own(conf: &Map<String, Value>) -> Option<&str> {
     let beside = conf.get("ipam").filter(|ipam| !ipam.is_null());
     match conf.get("delegate").and_then(Value::as_object) {
@@ -88,10 +92,13 @@ fn strategy_of_own(conf: &Map<String, Value>) -> Option<&str> {
 fn strategy_in<'a>(ipam: Option<&'a Value>, default: Option<&'a str>) -> Option<&'a str> {
     let key = |name| ipam.and_then(|ipam| text(ipam.get(name)));
     match key("type").or(default)? {
-        // One that doesn't exist has chosen nothing, and could be anything.
+        // Only known names become label values.
         OWN_IPAM => {
             let named = key("allocation_strategy").unwrap_or("sequential");
-            named.parse::<ipam::Strategy>().ok().map(|_| named)
+            named
+                .parse::<ipam::AllocationStrategy>()
+                .ok()
+                .map(|_| named)
         }
         kind => PluginType::new("ipam.type", kind).ok().map(|_| kind),
     }
@@ -146,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_what_was_noted_and_nothing_of_the_configuration() {
+    fn an_event_contains_nothing_of_the_configuration() {
         let conf = json!({
             "name": "net", "cniVersion": "1.1.0", "canary": "in-the-configuration",
             "delegate": { "type": "bridge", "password": "in-the-configuration" },
@@ -177,8 +184,8 @@ mod tests {
             pod: Pod::from_args(&of.args),
             ips: vec!["10.0.0.2".parse().unwrap(); 1000],
             steps: vec![
-                step(Verb::Add, StepOutcome::Error),
-                step(Verb::Del, StepOutcome::Ok),
+                step(Verb::Add, CallOutcome::Error),
+                step(Verb::Del, CallOutcome::Ok),
             ],
         };
         let error = Error::new(11, "in-the-message").with_details("in-the-details");
@@ -186,20 +193,20 @@ mod tests {
         let text = serde_json::to_string(&event).unwrap();
         assert!(!text.contains("in-the"), "{text}");
         assert_eq!(event.ips.len(), MAX_ITEMS);
-        let told = serde_json::to_value(&Event {
+        let json = serde_json::to_value(&Event {
             ips: Vec::new(),
             ..event
         });
         assert_eq!(
-            told.unwrap(),
+            json.unwrap(),
             json!({
                 "version": 1, "verb": "ADD", "network": "net", "container": "c1",
                 "ifname": "eth0", "netns": "/run/netns/c1", "mode": "delegate",
                 "pod": { "namespace": "web", "name": "web-0", "uid": "1-2" },
                 "strategy": "host-local", "startedUnixMs": 7, "durationUs": 42,
                 "steps": [
-                    { "name": "bridge", "durationUs": 5, "failed": true },
-                    { "name": "bridge", "verb": "DEL", "durationUs": 5 },
+                    { "name": "bridge", "durationUs": 5, "outcome": "error" },
+                    { "name": "bridge", "verb": "DEL", "durationUs": 5, "outcome": "ok" },
                 ],
                 "code": 11,
             })

@@ -1,4 +1,4 @@
-//! Sets that have to cover networks.
+//! Sets that cover networks: `ensure_covered`.
 
 use std::sync::Barrier;
 use std::thread;
@@ -14,7 +14,7 @@ fn networks(texts: &[&str]) -> Vec<IpNet> {
 }
 
 #[test]
-fn what_is_missing_is_added_and_what_is_inside_of_it_replaced() {
+fn missing_networks_are_added_and_smaller_ones_merged() {
     let (node, socket) = node_with_tables();
     let ensure = |texts: &[&str]| {
         ensure_covered(&socket, Sets::Cluster, &networks(texts)).unwrap();
@@ -26,7 +26,7 @@ fn what_is_missing_is_added_and_what_is_inside_of_it_replaced() {
 
     let before = nft::generation(&socket).unwrap();
     ensure(&["10.244.1.0/25", "10.100.0.0/16", "fd00:1::/64"]);
-    assert_eq!(nft::generation(&socket).unwrap(), before, "nothing to do");
+    assert_eq!(nft::generation(&socket).unwrap(), before, "no change");
 
     ensure(&["10.244.2.0/24", "10.244.0.0/16"]);
     assert_eq!(cluster4(), ["10.244.0.0/16", "10.96.0.0/12"]);
@@ -42,7 +42,7 @@ fn what_is_missing_is_added_and_what_is_inside_of_it_replaced() {
 }
 
 #[test]
-fn intervals_that_nft_wrote_are_understood() {
+fn ranges_that_nft_added_are_merged() {
     let (node, socket) = node_with_tables();
     ensure_covered(
         &socket,
@@ -69,7 +69,7 @@ fn intervals_that_nft_wrote_are_understood() {
 }
 
 #[test]
-fn a_missing_table_is_told() {
+fn a_missing_table_is_enoent() {
     let node = lab::Node::new("n1").unwrap();
     let socket = socket(&node);
     let error = ensure_covered(&socket, Sets::Cluster, &networks(&["10.0.0.0/8"])).unwrap_err();
@@ -77,12 +77,11 @@ fn a_missing_table_is_told() {
     ensure_covered(&socket, Sets::Cluster, &[]).unwrap();
 }
 
-/// All want the same at the same moment, first small networks and then those around them.
 #[test]
-fn many_at_once_agree() {
+fn concurrent_changes_all_succeed() {
     const MANY: usize = 8;
     let (node, check) = node_with_tables();
-    // The longer it takes to look, the more often somebody else is faster.
+    // The longer a read takes, the more transactions are outdated.
     let others: Vec<IpNet> = (0..2000)
         .map(|number: u16| format!("172.{}.{}.0/26", number >> 8, number & 255))
         .map(|text| text.parse().unwrap())
@@ -93,7 +92,7 @@ fn many_at_once_agree() {
         for _ in 0..MANY {
             scope.spawn(|| {
                 let socket = socket(&node);
-                // Whoever panicked here would let the others wait for ever.
+                // A panic before the last barrier would block the other threads.
                 let mut outcomes = Vec::new();
                 for number in 0..40 {
                     let texts = [

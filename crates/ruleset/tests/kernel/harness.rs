@@ -1,4 +1,4 @@
-//! A node with two pods, behind a LAN with a neighbour, all made by plain `ip`.
+//! A node with pods on a LAN with a neighbour, made by plain `ip`; servers and clients; `nft`.
 //!
 //! ```text
 //! neighbour 192.0.2.2 ── lan0 ── 192.0.2.1 node ── hca, hcb ── pods a (.10) and b (.11)
@@ -14,27 +14,26 @@ use net::Socket;
 use ruleset::host_ports::{HostPort, Protocol};
 use ruleset::{LINK_GROUP, Table};
 
-/// Longer than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) const GATEWAY: &str = "10.244.1.1";
 pub(crate) const GATEWAY6: &str = "fd00:1::1";
-/// Of the host's ends of the pods' links.
+/// Of the host ends of pod veths.
 pub(crate) const HOST_MAC: &str = "02:00:00:00:00:01";
 
-pub(crate) struct Place {
+pub(crate) struct Testbed {
     pub(crate) node: Node,
     pub(crate) neighbour: Node,
     pub(crate) socket: Socket,
 }
 
-impl Place {
+impl Testbed {
     pub(crate) fn new() -> Self {
         let (node, neighbour) = (Node::new("n1").unwrap(), Node::new("lan").unwrap());
         for sysctl in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
             node.sysctl(sysctl, "1").unwrap();
         }
-        // Link-local addresses would hold IPv6 back for two seconds.
+        // Duplicate address detection would delay IPv6 by two seconds.
         node.sysctl("net.ipv6.conf.default.accept_dad", "0")
             .unwrap();
         node.wire("lan0", "192.0.2.1/24", &neighbour, "192.0.2.2/24")
@@ -57,7 +56,7 @@ impl Place {
         }
     }
 
-    /// A pod with the addresses that end in `number`, joined to the node as the plugin does it.
+    /// A pod with the addresses that end in `number`, connected as the plugin does it.
     pub(crate) fn pod(&self, name: &str, number: u8) -> Pod<'_> {
         let pod = self.node.pod(name).unwrap();
         let (link, mac) = (format!("hc{name}"), format!("02:00:00:00:01:{number:02x}"));
@@ -91,15 +90,15 @@ impl Place {
         for line in &in_pod {
             ip(&pod, line).unwrap();
         }
-        // The rules are all that keeps a pod from sending under the node's addresses.
+        // Without this the kernel itself would drop packets with the node's addresses.
         let accept_local = format!("net.ipv4.conf.{link}.accept_local");
         self.node.sysctl(&accept_local, "1").unwrap();
         pod
     }
 }
 
-pub(crate) fn socket(place: &impl lab::Netns) -> Socket {
-    place.enter(Socket::netfilter).unwrap().unwrap()
+pub(crate) fn socket(netns: &impl lab::Netns) -> Socket {
+    netns.enter(Socket::netfilter).unwrap().unwrap()
 }
 
 /// A node with both of our tables.
@@ -116,12 +115,12 @@ pub(crate) fn install(node: &Node) {
         .unwrap();
 }
 
-/// Does a line of `nft`'s own language.
+/// Runs one line of `nft`.
 pub(crate) fn nft(node: &Node, line: &str) {
     node.run(["nft", line]).unwrap();
 }
 
-/// The elements of a set or map as `nft` words them, sorted.
+/// The elements of a set or map as `nft` lists them, sorted.
 pub(crate) fn listed(node: &Node, kind: &str, table: &str, name: &str) -> Vec<String> {
     let listing = node
         .run(["nft", "list", kind, "inet", table, name])
@@ -131,17 +130,17 @@ pub(crate) fn listed(node: &Node, kind: &str, table: &str, name: &str) -> Vec<St
         return Vec::new();
     };
     let elements = elements.split('}').next().unwrap();
-    let words = |element: &str| element.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut elements: Vec<String> = elements.split(',').map(words).collect();
+    let normalize = |element: &str| element.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut elements: Vec<String> = elements.split(',').map(normalize).collect();
     elements.sort();
     elements
 }
 
 /// Runs `ip` with these arguments.
-pub(crate) fn ip(place: &impl Netns, line: &str) -> Result<(), String> {
-    let words = ["ip"].into_iter().chain(line.split_whitespace());
-    place
-        .run(words)
+pub(crate) fn ip(netns: &impl Netns, line: &str) -> Result<(), String> {
+    let command = ["ip"].into_iter().chain(line.split_whitespace());
+    netns
+        .run(command)
         .map(drop)
         .map_err(|error| error.to_string())
 }
@@ -162,15 +161,14 @@ pub(crate) fn host_port(
     }
 }
 
-/// Answers TCP and UDP on this port of all addresses with its name and who asked, until the tests
-/// end.
-pub(crate) fn serve(place: &impl Netns, name: &'static str, port: u16) {
-    serve_at(place, name, &[&format!("[::]:{port}")]);
+/// Answers TCP and UDP on this port of all addresses with its name and the address of the client.
+pub(crate) fn serve(netns: &impl Netns, name: &'static str, port: u16) {
+    serve_at(netns, name, &[&format!("[::]:{port}")]);
 }
 
-/// As [`serve`], on these addresses: by UDP, a server on all addresses answers from the one that
-/// the kernel likes best, which makes another flow.
-pub(crate) fn serve_at(place: &impl Netns, name: &'static str, addresses: &[&str]) {
+/// As [`serve`], on these addresses. A UDP server on all addresses may answer from another one than
+/// was queried, which is another flow.
+pub(crate) fn serve_at(netns: &impl Netns, name: &'static str, addresses: &[&str]) {
     for &address in addresses {
         let bind = || {
             (
@@ -178,10 +176,10 @@ pub(crate) fn serve_at(place: &impl Netns, name: &'static str, addresses: &[&str
                 UdpSocket::bind(address).unwrap(),
             )
         };
-        let (listener, datagrams) = place.enter(bind).unwrap();
+        let (listener, datagrams) = netns.enter(bind).unwrap();
         thread::spawn(move || {
             while let Ok((mut stream, peer)) = listener.accept() {
-                // A client that is gone is no trouble of the server's.
+                // The client may have disconnected.
                 let _ = stream.write_all(answer(name, peer).as_bytes());
             }
         });
@@ -200,13 +198,13 @@ fn answer(name: &str, peer: SocketAddr) -> String {
     format!("{name} saw {}", peer.ip().to_canonical())
 }
 
-/// Who answers, and as whom it sees us.
-pub(crate) fn ask_tcp(place: &impl Netns, to: &str) -> io::Result<String> {
+/// The answer of a server: its name, and our address as it sees it.
+pub(crate) fn query_tcp(netns: &impl Netns, to: &str) -> io::Result<String> {
     let to: SocketAddr = to.parse().unwrap();
-    place
+    netns
         .enter(|| {
-            let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
@@ -214,23 +212,23 @@ pub(crate) fn ask_tcp(place: &impl Netns, to: &str) -> io::Result<String> {
         .unwrap()
 }
 
-/// As [`ask_tcp`], by one datagram.
-pub(crate) fn ask_udp(place: &impl Netns, to: &str) -> io::Result<String> {
-    Client::new(place, "[::]:0").ask(to)
+/// As [`query_tcp`], with one datagram.
+pub(crate) fn query_udp(netns: &impl Netns, to: &str) -> io::Result<String> {
+    Client::new(netns, "[::]:0").query(to)
 }
 
-/// A UDP client that keeps its port.
+/// A UDP client with a fixed port.
 pub(crate) struct Client(UdpSocket);
 
 impl Client {
-    pub(crate) fn new(place: &impl Netns, from: &str) -> Self {
+    pub(crate) fn new(netns: &impl Netns, from: &str) -> Self {
         let from: SocketAddr = from.parse().unwrap();
-        let socket = place.enter(|| UdpSocket::bind(from)).unwrap().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let socket = netns.enter(|| UdpSocket::bind(from)).unwrap().unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self(socket)
     }
 
-    pub(crate) fn ask(&self, to: &str) -> io::Result<String> {
+    pub(crate) fn query(&self, to: &str) -> io::Result<String> {
         let to: SocketAddr = to.parse().unwrap();
         let to = match (self.0.local_addr()?, to) {
             (SocketAddr::V6(_), SocketAddr::V4(to)) => {

@@ -1,4 +1,4 @@
-//! hostPorts as elements: whose they are, and who may take them away.
+//! hostPorts as elements: conflicts, removal, concurrent changes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,7 +28,7 @@ fn hairpins(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn nft_lists_what_was_published() {
+fn nft_lists_added_host_ports() {
     let (node, socket) = node_with_tables();
     let ports = [
         port(None, 8080, "10.244.1.10"),
@@ -77,42 +77,42 @@ fn nft_lists_what_was_published() {
     assert_eq!(list(&socket).unwrap(), wanted);
 
     add(&socket, &ports).unwrap();
-    assert_eq!(list(&socket).unwrap(), wanted, "the same once more is fine");
+    assert_eq!(list(&socket).unwrap(), wanted, "adding again is fine");
     remove(&socket, &ports).unwrap();
     assert_eq!(list(&socket).unwrap(), []);
     assert_eq!(hairpins(&node), Vec::<String>::new());
 }
 
 #[test]
-fn a_taken_port_names_its_holder_and_nothing_is_published() {
+fn a_taken_port_is_an_error_with_its_holder_and_nothing_is_added() {
     let (node, socket) = node_with_tables();
-    let theirs = port(None, 80, "10.244.1.10");
-    add(&socket, &[theirs]).unwrap();
+    let taken = port(None, 80, "10.244.1.10");
+    add(&socket, &[taken]).unwrap();
     let ours = [port(None, 79, "10.244.1.11"), port(None, 80, "10.244.1.11")];
     let error = add(&socket, &ours).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "TCP port 80 cannot lead to 10.244.1.11: it leads to 10.244.1.10:80"
+        "cannot forward TCP port 80 to 10.244.1.11: it is forwarded to 10.244.1.10:80"
     );
     let HostPortError::Taken { port, holder } = error else {
         panic!("{error}");
     };
     assert_eq!(port, ours[1]);
-    assert_eq!(holder, SocketAddr::new(theirs.pod, 80));
-    assert_eq!(list(&socket).unwrap(), [theirs]);
+    assert_eq!(holder, SocketAddr::new(taken.pod, 80));
+    assert_eq!(list(&socket).unwrap(), [taken]);
     assert_eq!(hairpins(&node), ["10.244.1.10 . 10.244.1.10"]);
 
-    // Another port of the same pod is another holder, too.
+    // Another port of the same pod conflicts, too.
     let moved = HostPort {
         pod_port: 81,
-        ..theirs
+        ..taken
     };
     let error = add(&socket, &[moved]).unwrap_err();
     assert!(matches!(error, HostPortError::Taken { .. }), "{error}");
 }
 
 #[test]
-fn a_late_removal_leaves_the_new_holder_alone() {
+fn a_late_removal_keeps_the_new_holder() {
     let (node, socket) = node_with_tables();
     let (old, new) = (port(None, 80, "10.244.1.10"), port(None, 80, "10.244.1.11"));
     let late = [old, port(Some("192.0.2.1"), 80, "10.244.1.10")];
@@ -123,7 +123,7 @@ fn a_late_removal_leaves_the_new_holder_alone() {
 }
 
 #[test]
-fn a_hairpin_stays_until_the_last_port_of_its_pod_goes() {
+fn a_hairpin_is_removed_with_the_last_port_of_its_pod() {
     let (node, socket) = node_with_tables();
     let ports = [
         port(None, 80, "10.244.1.10"),
@@ -138,7 +138,7 @@ fn a_hairpin_stays_until_the_last_port_of_its_pod_goes() {
 }
 
 #[test]
-fn without_the_table_adding_says_so_and_removing_is_done() {
+fn without_the_table_adding_fails_and_removing_succeeds() {
     let node = Node::new("n1").unwrap();
     let socket = socket(&node);
     let ports = [port(None, 80, "10.244.1.10"), port(None, 80, "fd00::1")];
@@ -151,7 +151,7 @@ fn without_the_table_adding_says_so_and_removing_is_done() {
 }
 
 #[test]
-fn forty_pods_that_come_and_go_at_once_leave_nothing() {
+fn forty_concurrent_pods_leave_nothing() {
     let (node, check) = node_with_tables();
     thread::scope(|scope| {
         for number in 1..=40u8 {
@@ -165,7 +165,7 @@ fn forty_pods_that_come_and_go_at_once_leave_nothing() {
                 ];
                 for _ in 0..10 {
                     add(&socket, &ours[..1]).unwrap();
-                    // A few fight for the same port; that one has it is no error of ours.
+                    // Several compete for this port, and one has it.
                     let outcome = add(&socket, &ours[1..]);
                     assert!(matches!(outcome, Ok(()) | Err(HostPortError::Taken { .. })));
                     remove(&socket, &ours).unwrap();
@@ -177,13 +177,12 @@ fn forty_pods_that_come_and_go_at_once_leave_nothing() {
     assert_eq!(hairpins(&node), Vec::<String>::new());
 }
 
-/// The old pod's DEL is called by several at once, and the new pod comes as soon as one of them
-/// is done: another may have looked when the port was the old pod's still.
+/// Concurrent DELs of the old pod race with the ADD of a new pod that gets the same port.
 #[test]
-fn a_removal_never_hits_what_came_after_it_looked() {
+fn a_removal_never_deletes_a_newer_element() {
     let (node, socket) = node_with_tables();
     let (old, new) = (port(None, 80, "10.244.1.10"), port(None, 80, "10.244.1.11"));
-    // The longer it takes to look, the more often somebody else is faster.
+    // The longer a read takes, the more transactions are outdated.
     let others: Vec<HostPort> = (1000..1200)
         .map(|number| port(Some("192.0.2.1"), number, "10.244.1.12"))
         .collect();
@@ -193,7 +192,7 @@ fn a_removal_never_hits_what_came_after_it_looked() {
         name: "by_port4",
     };
     let key = concatenate(&[&[6], &80u16.to_be_bytes()]);
-    let is_published = || element(&socket, map, &key).unwrap().is_some();
+    let is_present = || element(&socket, map, &key).unwrap().is_some();
     let is_done = AtomicBool::new(false);
     let mut lost = 0;
     thread::scope(|scope| {
@@ -207,13 +206,13 @@ fn a_removal_never_hits_what_came_after_it_looked() {
         }
         for _ in 0..100 {
             add(&socket, &[old]).unwrap();
-            while is_published() {}
+            while is_present() {}
             add(&socket, &[new]).unwrap();
-            // Whoever looked before that is through after this.
+            // Long enough for removals that began before.
             for _ in 0..3 {
                 list(&socket).unwrap();
             }
-            lost += u32::from(!is_published());
+            lost += u32::from(!is_present());
             remove(&socket, &[new]).unwrap();
         }
         is_done.store(true, Relaxed);
@@ -222,7 +221,7 @@ fn a_removal_never_hits_what_came_after_it_looked() {
 }
 
 #[test]
-fn addresses_of_two_families_are_refused() {
+fn mixed_families_are_rejected() {
     let (_node, socket) = node_with_tables();
     let mixed = port(Some("192.0.2.1"), 80, "fd00::1");
     let error = add(&socket, &[mixed]).unwrap_err();

@@ -1,4 +1,4 @@
-//! The two tables: their text, and many who install them at once.
+//! Installs the tables, also concurrently.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use ruleset::{Installed, Table};
 
 use crate::harness::{install, node_with_tables, socket};
 
-/// The script as `nft` lists the table after it.
+/// The script in the form in which `nft` lists the table.
 fn as_listed(table: Table) -> String {
     let script = table.script();
     let lines = script.lines().filter(|line| !line.trim().starts_with('#'));
@@ -24,7 +24,7 @@ fn table_as_listed(node: &Node, table: Table) -> String {
 }
 
 #[test]
-fn nft_lists_the_tables_as_they_are_written() {
+fn nft_lists_the_tables_as_in_the_scripts() {
     let (node, _) = node_with_tables();
     for table in Table::ALL {
         assert_eq!(table_as_listed(&node, table), as_listed(table));
@@ -32,7 +32,7 @@ fn nft_lists_the_tables_as_they_are_written() {
 }
 
 #[test]
-fn nft_checks_the_scripts_without_installing_them() {
+fn nft_check_accepts_the_scripts() {
     let node = Node::new("n1").unwrap();
     for table in Table::ALL {
         let mut command = node.command("nft");
@@ -45,7 +45,7 @@ fn nft_checks_the_scripts_without_installing_them() {
 }
 
 #[test]
-fn each_table_is_installed_alone_when_it_alone_is_missing() {
+fn only_missing_tables_are_installed() {
     let (node, socket) = node_with_tables();
     assert_eq!(ruleset::missing(&socket).unwrap(), []);
     for table in Table::ALL {
@@ -53,7 +53,7 @@ fn each_table_is_installed_alone_when_it_alone_is_missing() {
             .unwrap();
         assert_eq!(ruleset::missing(&socket).unwrap(), [table]);
         assert_eq!(ruleset::installed(&socket, table).unwrap(), None);
-        // Whether the caller knew or not.
+        // With and without the table that exists.
         let tables = match table {
             Table::Pods => vec![table],
             Table::Ports => Table::ALL.to_vec(),
@@ -70,7 +70,7 @@ fn each_table_is_installed_alone_when_it_alone_is_missing() {
 }
 
 #[test]
-fn the_version_is_read_from_the_table() {
+fn the_version_is_in_the_comment_of_the_table() {
     let (node, socket) = node_with_tables();
     for table in Table::ALL {
         let version = Some(table.version());
@@ -86,7 +86,7 @@ fn the_version_is_read_from_the_table() {
 }
 
 #[test]
-fn of_forty_who_install_at_once_one_does() {
+fn one_of_forty_concurrent_installers_succeeds() {
     let node = Node::new("n1").unwrap();
     thread::scope(|scope| {
         for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! What pods may not send, whatever they try.
+//! Packets that pods may not send are dropped, all others pass.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use lab::frames::{Dhcp, Ethernet, Icmp, Icmpv6, Ipv4, Ipv6, RouterAdvertisement};
 use lab::{Netns as _, Node, RawLink, eventually};
 
-use crate::harness::{Client, GATEWAY, GATEWAY6, HOST_MAC, Place, ask_udp, ip, reaches, serve};
+use crate::harness::{Client, GATEWAY, GATEWAY6, HOST_MAC, Testbed, ip, query_udp, reaches, serve};
 
 /// How many packets were dropped by the rules with this comment: each family may have one.
 fn dropped(node: &Node, rule: &str) -> u64 {
@@ -27,15 +27,15 @@ fn dropped(node: &Node, rule: &str) -> u64 {
 
 #[test]
 fn forged_frames_are_dropped_and_counted() {
-    let place = Place::new();
-    let (node, neighbour) = (&place.node, Ipv4Addr::new(192, 0, 2, 2));
-    let (a, b) = (place.pod("a", 10), place.pod("b", 11));
+    let testbed = Testbed::new();
+    let (node, neighbour) = (&testbed.node, Ipv4Addr::new(192, 0, 2, 2));
+    let (a, b) = (testbed.pod("a", 10), testbed.pod("b", 11));
     serve(node, "node", 80);
-    // From here on the sources of both are proven, each on its own link.
+    // Now the sources of both are in src_ok, each with its own interface.
     for pod in [&a, &b] {
         assert!(reaches(pod, GATEWAY) && reaches(pod, GATEWAY6));
     }
-    // The worst that others may have set.
+    // The worst case of foreign settings.
     node.sysctl("net.ipv4.conf.hca.route_localnet", "1")
         .unwrap();
     let link = RawLink::open(&a, "eth0").unwrap();
@@ -89,7 +89,7 @@ fn forged_frames_are_dropped_and_counted() {
             advertisements,
             v6(Ipv6::new(local, gateway6).hop_limit(255).icmp(redirect6)),
         ),
-        // Another pod, the gateway, the node, a neighbour, somebody.
+        // Another pod, the gateway, the node, a neighbour, an outside address.
         (forged, syn(Ipv4Addr::new(10, 244, 1, 11))),
         (forged, syn(Ipv4Addr::new(10, 244, 1, 1))),
         (forged, syn(Ipv4Addr::new(192, 0, 2, 1))),
@@ -109,9 +109,9 @@ fn forged_frames_are_dropped_and_counted() {
 }
 
 #[test]
-fn a_source_that_leads_elsewhere_by_now_is_forged_soon() {
-    let place = Place::new();
-    let (a, _b) = (place.pod("a", 10), place.pod("b", 11));
+fn a_source_whose_route_has_moved_is_dropped_after_the_timeout() {
+    let testbed = Testbed::new();
+    let (a, _b) = (testbed.pod("a", 10), testbed.pod("b", 11));
     assert!(reaches(&a, GATEWAY) && reaches(&a, GATEWAY6));
     let link = RawLink::open(&a, "eth0").unwrap();
     let to_host = Ethernet::new(link.mac(), HOST_MAC.parse().unwrap());
@@ -125,33 +125,37 @@ fn a_source_that_leads_elsewhere_by_now_is_forged_soon() {
         "route replace 10.244.1.10/32 dev hcb",
         "route replace fd00:1::a/128 dev hcb",
     ] {
-        ip(&place.node, line).unwrap();
+        ip(&testbed.node, line).unwrap();
     }
     for frame in frames {
-        let before = dropped(&place.node, "forged sources");
-        eventually(Duration::from_secs(20), "a source is forged", || {
-            link.send(&frame).unwrap();
-            (dropped(&place.node, "forged sources") > before).then_some(())
-        })
+        let before = dropped(&testbed.node, "forged sources");
+        eventually(
+            Duration::from_secs(20),
+            "a drop of the moved source",
+            || {
+                link.send(&frame).unwrap();
+                (dropped(&testbed.node, "forged sources") > before).then_some(())
+            },
+        )
         .unwrap();
     }
 }
 
 #[test]
-fn what_a_pod_sends_in_good_faith_passes() {
-    let place = Place::new();
-    let a = place.pod("a", 10);
-    serve(&place.neighbour, "neighbour", 53);
-    serve(&place.node, "node", 53);
+fn ordinary_packets_of_pods_pass() {
+    let testbed = Testbed::new();
+    let a = testbed.pod("a", 10);
+    serve(&testbed.neighbour, "neighbour", 53);
+    serve(&testbed.node, "node", 53);
     for to in [
         "192.0.2.2:53",
         "[2001:db8::2]:53",
         "10.244.1.1:53",
         "[fd00:1::1]:53",
     ] {
-        ask_udp(&a, to).unwrap();
+        query_udp(&a, to).unwrap();
     }
-    // By its link-local address, which needs neighbour discovery.
+    // A link-local destination, which needs neighbour discovery.
     let scope = a.ip(["link", "show", "eth0"]).unwrap()[0]["ifindex"].to_string();
     a.run([
         "ping",
@@ -163,24 +167,24 @@ fn what_a_pod_sends_in_good_faith_passes() {
         &format!("fe80::ff:fe00:1%{scope}"),
     ])
     .unwrap();
-    // A neighbour that sends what pods may not is not dropped by rules for pods.
-    Client::new(&place.neighbour, "192.0.2.2:68")
-        .ask("192.0.2.1:53")
+    // The rules for pods do not apply to a neighbour.
+    Client::new(&testbed.neighbour, "192.0.2.2:68")
+        .query("192.0.2.1:53")
         .unwrap();
     for rule in ["the node's loopback", "DHCP", "redirects", "forged sources"] {
-        assert_eq!(dropped(&place.node, rule), 0, "{rule}");
+        assert_eq!(dropped(&testbed.node, rule), 0, "{rule}");
     }
 }
 
 #[test]
-fn a_ruleset_that_was_saved_can_be_loaded_when_pods_are_gone() {
-    let place = Place::new();
-    let a = place.pod("a", 10);
+fn a_saved_ruleset_loads_after_its_pods_are_deleted() {
+    let testbed = Testbed::new();
+    let a = testbed.pod("a", 10);
     assert!(reaches(&a, GATEWAY) && reaches(&a, GATEWAY6));
     let again = "saved=$(nft list ruleset); ip link delete hca; nft flush ruleset
                  echo \"$saved\" | nft -f -; echo \"$saved\"";
-    let saved = place.node.run(["sh", "-ec", again]).unwrap().stdout;
+    let saved = testbed.node.run(["sh", "-ec", again]).unwrap().stdout;
     for source in ["\"hca\" . 10.244.1.10", "\"hca\" . fd00:1::a"] {
-        assert!(saved.contains(source), "{source} is not learnt: {saved}");
+        assert!(saved.contains(source), "{source} is not in src_ok: {saved}");
     }
 }

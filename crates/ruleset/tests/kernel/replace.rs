@@ -1,4 +1,4 @@
-//! Tables that somebody was at, and how they come back.
+//! Edited and outdated tables: detection and repair.
 
 use ipnet::IpNet;
 use lab::{Netns as _, Node};
@@ -31,7 +31,7 @@ fn fingerprint(socket: &Socket, table: Table) -> Fingerprint {
 }
 
 fn replace(node: &Node, cluster: &[&str], contents: &Contents) {
-    // Its socket belongs to the node, and so must the process that it starts.
+    // `nft` must run in the netns of the node, too.
     node.enter(|| ruleset::replace(&Socket::netfilter().unwrap(), &networks(cluster), contents))
         .unwrap()
         .unwrap();
@@ -44,17 +44,17 @@ fn repair_ports(node: &Node) {
 }
 
 #[test]
-fn networks_are_guarded_from_the_first_moment_if_that_is_said() {
+fn install_fills_mesh_only_of_a_new_table() {
     let node = Node::new("n1").unwrap();
-    let guarded = networks(&["10.244.3.0/24", "fd00:244::/56", "10.244.0.0/16"]);
+    let mesh_only = networks(&["10.244.3.0/24", "fd00:244::/56", "10.244.0.0/16"]);
     let install = || {
-        let outcome = node.enter(|| ruleset::install(&Table::ALL, &guarded));
+        let outcome = node.enter(|| ruleset::install(&Table::ALL, &mesh_only));
         outcome.unwrap().unwrap();
     };
     install();
     assert_eq!(elements(&node, "mesh_only4"), ["10.244.0.0/16"]);
     assert_eq!(elements(&node, "mesh_only6"), ["fd00:244::/56"]);
-    // Who comes second changes nothing.
+    // An existing table stays as it is.
     nft(&node, "flush set inet headcni mesh_only4");
     install();
     assert_eq!(elements(&node, "mesh_only4"), [""; 0]);
@@ -62,7 +62,7 @@ fn networks_are_guarded_from_the_first_moment_if_that_is_said() {
 }
 
 #[test]
-fn sets_hold_just_what_they_are_told_to() {
+fn sets_get_exactly_the_desired_elements() {
     let (node, socket) = node_with_tables();
     assert!(ruleset::has_contents(&socket, &Contents::default()).unwrap());
     assert!(!ruleset::has_contents(&socket, &contents()).unwrap());
@@ -95,7 +95,7 @@ fn sets_hold_just_what_they_are_told_to() {
 }
 
 #[test]
-fn a_table_of_an_older_version_is_replaced_and_its_networks_are_kept() {
+fn an_outdated_table_is_replaced_and_keeps_its_cluster_networks() {
     let node = Node::new("n1").unwrap();
     let old = "table inet headcni { comment \"headcni, rules for pods, version 1\"
         set cluster4 { type ipv4_addr; flags interval; elements = { 10.9.0.0/24, 10.8.0.0/16 }; }
@@ -118,7 +118,7 @@ fn a_table_of_an_older_version_is_replaced_and_its_networks_are_kept() {
 }
 
 #[test]
-fn a_table_is_made_where_there_is_none_and_may_cover_everything() {
+fn a_missing_table_is_installed_and_may_cover_all_addresses() {
     let node = Node::new("n1").unwrap();
     let all = Contents {
         mesh_only: networks(&["0.0.0.0/0", "::/0"]),
@@ -132,7 +132,7 @@ fn a_table_is_made_where_there_is_none_and_may_cover_everything() {
 }
 
 #[test]
-fn every_edit_leaves_another_fingerprint() {
+fn every_edit_changes_the_fingerprint() {
     let (node, socket) = node_with_tables();
     let edits = [
         "flush chain inet headcni guard",
@@ -151,7 +151,7 @@ fn every_edit_leaves_another_fingerprint() {
         assert_ne!(after, Some(before), "{edit}");
         replace(&node, &[], &Contents::default());
     }
-    // What is said by a file is the same, and yet not what we installed.
+    // Restored from a file, the rules are the same and their handles are not.
     let before = fingerprint(&socket, Table::Pods);
     let restore = "nft list ruleset > /run/saved; nft flush ruleset; nft -f /run/saved";
     node.run(["sh", "-c", restore]).unwrap();
@@ -159,7 +159,7 @@ fn every_edit_leaves_another_fingerprint() {
 }
 
 #[test]
-fn what_was_put_in_place_is_told_from_what_somebody_was_at_since() {
+fn an_edited_table_has_no_fresh_fingerprint() {
     let (node, socket) = node_with_tables();
     for table in Table::ALL {
         let fresh = || ruleset::fresh_fingerprint(&socket, table).unwrap();
@@ -173,15 +173,15 @@ fn what_was_put_in_place_is_told_from_what_somebody_was_at_since() {
 }
 
 #[test]
-fn a_table_of_another_script_is_whole_until_somebody_is_at_it() {
+fn a_table_of_any_script_is_intact_until_it_is_edited() {
     let node = Node::new("n1").unwrap();
     let socket = crate::harness::socket(&node);
     let script = "table inet other {\n\
                   \tchain out {\n\t\ttype filter hook output priority 0; policy accept;\n\
                   \t\tip daddr { 10.9.0.1, 10.9.0.2 } counter drop\n\t\taccept\n\t}\n\
                   \tchain empty {\n\t}\n}\n";
-    let is_whole = || ruleset::is_whole(&socket, "other", script).unwrap();
-    assert!(!is_whole(), "it is not there");
+    let is_intact = || ruleset::is_intact(&socket, "other", script).unwrap();
+    assert!(!is_intact(), "it is missing");
     for edit in [
         "flush table inet other",
         "add rule inet other empty accept",
@@ -190,15 +190,15 @@ fn a_table_of_another_script_is_whole_until_somebody_is_at_it() {
         "delete table inet other",
     ] {
         nft(&node, script);
-        assert!(is_whole(), "before {edit}");
+        assert!(is_intact(), "before {edit}");
         nft(&node, edit);
-        assert!(!is_whole(), "{edit}");
+        assert!(!is_intact(), "{edit}");
         nft(&node, "add table inet other; delete table inet other");
     }
 }
 
 #[test]
-fn elements_and_packets_leave_the_fingerprint_alone() {
+fn elements_and_packets_do_not_change_the_fingerprint() {
     let (node, socket) = node_with_tables();
     let both = || Table::ALL.map(|table| fingerprint(&socket, table));
     let before = both();
@@ -211,7 +211,7 @@ fn elements_and_packets_leave_the_fingerprint_alone() {
 }
 
 #[test]
-fn rules_for_host_ports_come_back_and_the_ports_stay() {
+fn repair_restores_the_rules_and_keeps_the_host_ports() {
     let (node, socket) = node_with_tables();
     let port = host_port(None, Protocol::Tcp, 80, "10.9.0.2", 80);
     host_ports::add(&socket, &[port]).unwrap();
@@ -230,7 +230,7 @@ fn rules_for_host_ports_come_back_and_the_ports_stay() {
 }
 
 #[test]
-fn a_table_of_ports_of_another_version_is_made_anew_with_its_ports() {
+fn an_outdated_ports_table_is_replaced_and_keeps_its_host_ports() {
     let (node, socket) = node_with_tables();
     let ports = [
         host_port(None, Protocol::Tcp, 80, "10.9.0.2", 80),
@@ -249,12 +249,12 @@ fn a_table_of_ports_of_another_version_is_made_anew_with_its_ports() {
 }
 
 #[test]
-fn pods_that_may_reach_themselves_are_listed() {
+fn hairpins_are_listed() {
     let (_node, socket) = node_with_tables();
     assert_eq!(host_ports::hairpins(&socket).unwrap().len(), 0);
     for pod in ["fd00::2", "10.9.0.3", "10.9.0.2"] {
         let port = host_port(None, Protocol::Tcp, 80, pod, 80);
-        // The first one only: the others' port is taken.
+        // Of each family only the first: the port is taken then.
         let _ = host_ports::add(&socket, &[port]);
     }
     let pods = host_ports::hairpins(&socket).unwrap();
@@ -263,7 +263,7 @@ fn pods_that_may_reach_themselves_are_listed() {
 }
 
 #[test]
-fn a_foreign_table_of_the_same_name_gives_way() {
+fn a_foreign_table_of_the_same_name_is_replaced() {
     let (node, socket) = node_with_tables();
     nft(&node, "delete table inet headcni-ports");
     let comment = "headcni, hostPorts, version 1";
@@ -282,18 +282,18 @@ fn a_foreign_table_of_the_same_name_gives_way() {
 }
 
 #[test]
-fn only_networks_that_are_there_just_so_are_taken_out() {
+fn uncover_removes_only_exact_networks() {
     let (node, socket) = node_with_tables();
     let all = networks(&["10.1.0.0/16", "10.2.0.0/16", "fd00::/64"]);
     ruleset::ensure_covered(&socket, Sets::Cluster, &all).unwrap();
-    let old = networks(&["10.1.0.0/16", "10.2.0.0/24", "10.3.0.0/16", "fd00::/64"]);
-    ruleset::uncover(&socket, Sets::Cluster, &old).unwrap();
+    let removed = networks(&["10.1.0.0/16", "10.2.0.0/24", "10.3.0.0/16", "fd00::/64"]);
+    ruleset::uncover(&socket, Sets::Cluster, &removed).unwrap();
     assert_eq!(elements(&node, "cluster4"), ["10.2.0.0/16"]);
     assert!(elements(&node, "cluster6").is_empty());
 }
 
 #[test]
-fn a_table_that_is_missing_can_be_deleted() {
+fn deleting_a_missing_table_succeeds() {
     let (node, socket) = node_with_tables();
     for _ in 0..2 {
         for table in Table::ALL {
@@ -304,14 +304,14 @@ fn a_table_that_is_missing_can_be_deleted() {
 }
 
 #[test]
-fn as_many_members_as_are_guarded_fit_into_one_change() {
+fn two_thousand_addresses_fit_into_one_transaction() {
     let (node, socket) = node_with_tables();
     let first = u32::from(std::net::Ipv4Addr::new(100, 64, 0, 1));
-    // None adjoins another; and then they are all others.
+    // No two are adjacent, and the second round replaces all.
     for start in [first, first + 65536] {
-        let member = |n: u32| IpNet::from(std::net::IpAddr::from((start + 2 * n).to_be_bytes()));
+        let address = |n: u32| IpNet::from(std::net::IpAddr::from((start + 2 * n).to_be_bytes()));
         let contents = Contents {
-            mesh_only: (0..2048).map(member).collect(),
+            mesh_only: (0..2048).map(address).collect(),
             ..contents()
         };
         ruleset::set_contents(&socket, &contents).unwrap();

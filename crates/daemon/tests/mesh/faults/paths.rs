@@ -2,7 +2,7 @@
 
 use lab::{JOINED, Member, MeshPath, Port, eventually};
 
-use super::{PUT_BACK, RESTARTED, await_path, reading, with_two_nodes_aside};
+use super::{PUT_BACK, RESTARTED, await_path, reading, with_two_nodes};
 use crate::talk;
 
 /// Drops without a word what comes from another machine by UDP. The server and its relay are another one.
@@ -27,7 +27,7 @@ fn changes(member: &Member<'_>) -> f64 {
 
 #[test]
 fn a_relay_takes_over_while_there_is_no_direct_way() {
-    with_two_nodes_aside(|cluster, talk| {
+    with_two_nodes(|cluster, talk| {
         let (members, ports) = (&cluster.members, &cluster.grounds.ports);
         for member in members {
             await_path(member, "direct");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lab::{Call, JOINED, Member, eventually_and_gently, tools};
 use serde_json::{Value, json};
 
-use super::{BACK_IN, Talk, await_path, reaches, reading, with_two_nodes, with_two_nodes_aside};
+use super::{BACK_IN, Talk, await_path, reaches, reading, with_two_nodes};
 use crate::talk::Pings;
 
 const CONFLIST: &str = "/etc/cni/net.d/10-headcni.conflist";
@@ -129,7 +129,7 @@ fn pods_need_no_server() {
 
 #[test]
 fn pods_need_no_server_for_longer_than_a_session_lasts() {
-    with_two_nodes_aside(|cluster, talk| {
+    with_two_nodes(|cluster, talk| {
         for member in &cluster.members {
             await_path(member, "direct");
         }

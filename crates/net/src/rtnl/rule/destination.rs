@@ -1,4 +1,4 @@
-//! Rules by where packets go.
+//! Rules by destination.
 
 use ipnet::IpNet;
 
@@ -14,53 +14,53 @@ const FRA_FWMARK: u16 = 10;
 const FRA_FWMASK: u16 = 16;
 const FR_ACT_UNREACHABLE: u8 = 7;
 
-/// What becomes of packets to `to`, wherever they come from.
+/// A rule by destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DestinationRule {
-    /// The packets' destination.
+    /// Destination of packets.
     pub to: IpNet,
-    /// The mark that they must have, if any.
+    /// Firewall mark to match, if any.
     pub mark: Option<Mark>,
-    /// What becomes of them.
+    /// What it does with packets.
     pub action: RuleAction,
-    /// Its place among the rules: the lower, the earlier.
+    /// Lower goes first.
     pub priority: u32,
-    /// Whose it is.
+    /// `RTPROT_*`, or a number of one's own.
     pub protocol: u8,
 }
 
-/// A mark that programs and firewalls put on packets.
+/// A firewall mark with its mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The bits that must be set.
+    /// Value of the masked bits.
     pub value: u32,
-    /// The bits that are looked at.
+    /// Bits to compare.
     pub mask: u32,
 }
 
-/// What a rule does.
+/// What a rule does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
-    /// Their way is looked up in this table.
+    /// Look up this routing table.
     Lookup(u32),
-    /// Whoever sent them is told that there is no way.
+    /// Reject with ICMP unreachable.
     Unreachable,
 }
 
 impl DestinationRule {
-    /// Adds making the rule; refused with `EEXIST` if it is there.
+    /// Adds the rule; `EEXIST` if it exists.
     pub fn add_to(&self, batch: &mut Batch) {
-        let attempt = format!("add a rule for packets to {}", self.to);
+        let attempt = format!("add rule to {}", self.to);
         self.request(batch, RTM_NEWRULE, flag::CREATE | flag::EXCL, attempt);
     }
 
-    /// Adds removing the rule; refused with `ENOENT` if it isn't there.
+    /// Removes the rule; `ENOENT` if it does not exist.
     pub fn remove_in(&self, batch: &mut Batch) {
-        let attempt = format!("remove the rule for packets to {}", self.to);
+        let attempt = format!("remove rule to {}", self.to);
         self.request(batch, RTM_DELRULE, 0, attempt);
     }
 
-    /// `struct fib_rule_hdr`, and the attributes.
+    /// `struct fib_rule_hdr` and attributes.
     fn request(&self, batch: &mut Batch, kind: u16, flags: u16, attempt: String) {
         let (action, table) = match self.action {
             RuleAction::Lookup(table) => (FR_ACT_TO_TBL, Some(table)),
@@ -84,11 +84,11 @@ impl DestinationRule {
     }
 }
 
-/// All rules, of both families, that ask a table for packets to somewhere, or refuse them.
+/// All rules by destination, of both families, that look up a table or reject packets.
 pub fn destination_rules(socket: &Socket) -> Result<Vec<DestinationRule>, NetError> {
     socket.dump(
         RTM_GETRULE,
-        "list the rules",
+        "list rules",
         |message| message.fixed(&[0; 12]),
         read,
     )

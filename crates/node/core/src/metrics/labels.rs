@@ -57,12 +57,14 @@ labels!(
     }
 );
 labels!(
-    /// By verb and step.
+    /// By verb, step and outcome.
     ByStep {
         /// `ADD` or `DEL`.
         verb,
-        /// A part of the call.
-        step
+        /// A step of the call.
+        step,
+        /// `ok` or `error`.
+        outcome
     }
 );
 labels!(

@@ -28,7 +28,7 @@ fn desired() -> Desired {
 fn table(table: Table) -> TableState {
     TableState {
         version: Some(table.version()),
-        mark: Fingerprint::kept(table.name()),
+        mark: Fingerprint::from_text(table.name()),
     }
 }
 
@@ -181,7 +181,7 @@ fn a_table_that_is_not_as_we_left_it_is_put_back(
     let mut observed = in_order();
     observed.tables.pods = state.map(|(version, mark)| TableState {
         version,
-        mark: Fingerprint::kept(mark),
+        mark: Fingerprint::from_text(mark),
     });
     // It comes with everything in it.
     observed.tables.has_contents = false;

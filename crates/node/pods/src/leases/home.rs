@@ -62,10 +62,10 @@ impl Home {
     }
 
     /// The leases, if they are kept in a form that we know.
-    pub(crate) fn store(&self) -> Option<ipam::Store> {
+    pub(crate) fn store(&self) -> Option<ipam::LeaseStore> {
         let network = self.network().ok()?;
         let is_known = has_known_store(&self.plugin);
-        is_known.then(|| ipam::Store::new(&self.dir, &network, NO_PATIENCE))
+        is_known.then(|| ipam::LeaseStore::new(&self.dir, &network, NO_PATIENCE))
     }
 
     /// Whether leases are in the same place, whoever keeps them.

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use attachment::NativeConf;
 use cni::{Attachment, Error, code};
 use net::{
-    Address, Batch, End, Errno, Ipv4Conf, Neighbour, NetError, Netns, NewVeth, PROTO_HEADCNI,
-    Route, RouteKind, Socket, TokenBucket, Tolerated, VisitError, sysctl,
+    Address, Batch, Errno, Ipv4Conf, Neighbour, NetError, Netns, PROTO_HEADCNI, Route, RouteKind,
+    Socket, TokenBucket, Tolerated, VethEnd, VethPair, VisitError, sysctl,
 };
 
 use super::multi_interface;
@@ -116,7 +116,7 @@ impl NativeStep<'_> {
             let net = address.net;
             Address { link, net }.add_to(&mut batch);
         }
-        batch.switch_on(link);
+        batch.set_up(link);
         multi_interface::marker_route(link).add_to(&mut batch);
         batch.tolerating(&[Errno::EXIST]);
         for address in network.ips() {
@@ -163,13 +163,13 @@ fn create_veth(
         let (host, pod) = indexes(to, attempt);
         // In a batch of its own: if the index is taken, other messages would change that link.
         let mut batch = Batch::new();
-        NewVeth {
-            host: End {
+        VethPair {
+            host: VethEnd {
                 name: &network.host_name,
                 index: host,
                 mac: network.host_mac,
             },
-            pod: End {
+            pod: VethEnd {
                 name: &network.pod_name,
                 index: pod,
                 mac: network.pod_mac,
@@ -241,7 +241,7 @@ fn host_batch(
     ruleset: RulesetChange,
 ) -> Batch {
     let mut batch = Batch::new();
-    net::Settings {
+    net::LinkSettings {
         alias: Some(alias).filter(|alias| alias.len() <= MAX_ALIAS_BYTES),
         ipv4: &[
             (Ipv4Conf::Forwarding, 1),
@@ -260,10 +260,10 @@ fn host_batch(
         ],
         // Duplicate address detection of a link-local address would delay IPv6 packets to the pod
         // by two seconds.
-        no_ipv6_of_its_own: network.has_ipv6(),
+        addr_gen_mode_none: network.has_ipv6(),
     }
     .add_to(&mut batch, link);
-    batch.switch_on(link);
+    batch.set_up(link);
     for gateway in network.gateways() {
         let net = gateway.into();
         Address {
