@@ -143,7 +143,8 @@ impl Seen {
             args: text(&args["Args"]),
             path: text(&args["Path"]),
             netns_override: text(&args["NetnsOverride"]),
-            conf: serde_json::from_slice(&stdin).context("parse the configuration that noop got")?,
+            conf: serde_json::from_slice(&stdin)
+                .context("parse the configuration that noop got")?,
         })
     }
 }

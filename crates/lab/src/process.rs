@@ -106,7 +106,11 @@ impl Running {
             stderr: String::from_utf8_lossy(&end.stderr).into_owned(),
         };
         if !in_time {
-            bail!("{}: killed after {deadline:?}{}", self.line, streams(&output));
+            bail!(
+                "{}: killed after {deadline:?}{}",
+                self.line,
+                streams(&output)
+            );
         }
         Ok(output)
     }

@@ -181,9 +181,7 @@ fn list_files(dir: &Path, name: &str, files: &mut Vec<String>) -> Result<()> {
             name.trim_end_matches('/'),
             entry.file_name().display()
         );
-        let about = entry
-            .metadata()
-            .with_context(|| format!("stat {name}"))?;
+        let about = entry.metadata().with_context(|| format!("stat {name}"))?;
         if about.is_dir() {
             list_files(&entry.path(), &name, files)?;
         } else {

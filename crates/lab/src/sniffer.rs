@@ -99,9 +99,7 @@ impl Sniffer {
             let sent = self.send_end_mark();
             (sent.is_err() || thread.is_finished()).then_some(sent)
         })??;
-        thread
-            .join()
-            .map_err(|_| anyhow!("the sniffer panicked"))?
+        thread.join().map_err(|_| anyhow!("the sniffer panicked"))?
     }
 
     fn send_end_mark(&self) -> Result<()> {
@@ -158,7 +156,9 @@ impl SnifferReport {
             let mut cidrs = pods.iter().chain(&TAILNET);
             cidrs.any(|prefix| prefix.contains(&address))
         };
-        if (must_be_encrypted(source) || must_be_encrypted(destination)) && self.clear.len() < MAX_SHOWN {
+        if (must_be_encrypted(source) || must_be_encrypted(destination))
+            && self.clear.len() < MAX_SHOWN
+        {
             self.clear.push(frame);
         }
         if !is_of_lab(destination) && self.strays.len() < MAX_SHOWN {
@@ -210,9 +210,7 @@ fn sniff(socket: &OwnedFd, pods: &[IpNet]) -> Result<SnifferReport> {
         };
         let lost = message.cmsgs().ok().and_then(|mut all| all.find_map(lost));
         report.dropped = lost.unwrap_or(report.dropped);
-        let address = message
-            .address
-            .context("a frame without its link")?;
+        let address = message.address.context("a frame without its link")?;
         let length = message.bytes;
         let frame = Frame::new(&head[..length], Direction::In);
         if address.ifindex() == LOOPBACK {

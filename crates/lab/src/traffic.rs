@@ -45,11 +45,7 @@ impl EchoServer {
     }
 
     pub fn port(&self) -> Result<u16> {
-        Ok(self
-            .listener
-            .local_addr()
-            .context("get the port")?
-            .port())
+        Ok(self.listener.local_addr().context("get the port")?.port())
     }
 }
 

@@ -86,12 +86,10 @@ impl Underlay {
         let line = [
             "tc", "qdisc", "replace", "dev", &port.link, "root", "netem", "delay", &delay,
         ];
-        self.switch().run(line).map(drop).with_context(|| {
-            format!(
-                "delay packets to {} (needs CONFIG_NET_SCH_NETEM)",
-                port.v4
-            )
-        })
+        self.switch()
+            .run(line)
+            .map(drop)
+            .with_context(|| format!("delay packets to {} (needs CONFIG_NET_SCH_NETEM)", port.v4))
     }
 }
 

@@ -66,8 +66,8 @@ pub(super) fn await_direct(cluster: &MeshCluster, pods: &[DemoPod]) {
         .flat_map(|from| pods.iter().map(move |to| (from, to)));
     let on_two_nodes = pairs.filter(|(from, to)| from.index < to.index);
     // tailscaled searches for a path only while there is traffic.
-    let pulses =
-        on_two_nodes.filter_map(|(from, to)| PingStream::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
+    let pulses = on_two_nodes
+        .filter_map(|(from, to)| PingStream::ping(&from.pod.pod, *to.pod.ips.first()?).ok());
     let _pulses: Vec<PingStream> = pulses.collect();
     let members = &cluster.nodes;
     let is_direct = |from: &MeshNode, to: &MeshNode| {

@@ -39,7 +39,12 @@ pub(super) fn over_mesh(
     ensure!(addresses.len() == 2, "node-2 has {addresses:?} on the mesh");
     let between_nodes = PathThroughput {
         path: "node to node, over the same mesh",
-        bits_per_second: measure(&first.node, &second.node, [addresses[0], addresses[1]], time)?,
+        bits_per_second: measure(
+            &first.node,
+            &second.node,
+            [addresses[0], addresses[1]],
+            time,
+        )?,
     };
     Ok(vec![between_pods, between_nodes])
 }

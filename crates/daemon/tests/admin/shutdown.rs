@@ -2,7 +2,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use daemon::admin::{AdminError, Limits, Server};
+use daemon::admin::{AdminError, LIMITS, Server};
 use node_config::Monitoring;
 use tokio_util::sync::CancellationToken;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use node_cniconf::{Restored, restore_after_boot};
 use serde_json::json;
 
-use crate::fixture::{CONF_DIR, CONFLIST, KEPT, SUBNET_ENV, CniConfNode};
+use crate::fixture::{CONF_DIR, CONFLIST, CniConfNode, KEPT, SUBNET_ENV};
 
 #[test]
 fn subnet_env_is_restored_at_start() {

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::controller::Kept;
-use crate::fixture::{CONF_DIR, OTHER, CniConfNode};
+use crate::fixture::{CONF_DIR, CniConfNode, OTHER};
 
 /// The test's timeout; the measured time is compared with a second.
 const LONG: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::child_process::keys;
-use crate::fixture::{CONF_DIR, CONFLIST, KEPT, OTHER, SUBNET_ENV, CniConfNode};
+use crate::fixture::{CONF_DIR, CONFLIST, CniConfNode, KEPT, OTHER, SUBNET_ENV};
 
 const OTHERS: [&str; 2] = ["05-a.conf", "20-b.conflist"];
 

@@ -3,7 +3,7 @@
 use node_cniconf::remove;
 use serde_json::{Value, json};
 
-use crate::fixture::{CONF_DIR, CONFLIST, KEPT, LEDGER, OTHER, SUBNET_ENV, CniConfNode};
+use crate::fixture::{CONF_DIR, CONFLIST, CniConfNode, KEPT, LEDGER, OTHER, SUBNET_ENV};
 
 fn shared() -> Value {
     json!({ "cni": { "exclusive": false } })

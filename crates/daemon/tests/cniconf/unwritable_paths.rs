@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::child_process::keys;
-use crate::fixture::{CONF_DIR, CONFLIST, KEPT, SUBNET_ENV, CniConfNode};
+use crate::fixture::{CONF_DIR, CONFLIST, CniConfNode, KEPT, SUBNET_ENV};
 
 #[rstest]
 #[case::read_only(
@@ -104,10 +104,7 @@ fn without_a_writable_state_dir_other_conflists_are_kept() {
     assert!(error.contains("/var/lib/headcni/subnet.env"), "{error}");
     assert!(error.contains("/var/lib/headcni/set-aside.json"), "{error}");
     assert!(fixture.node.has(CONFLIST));
-    assert!(
-        fixture.node.has(&other),
-        "it could not be restored"
-    );
+    assert!(fixture.node.has(&other), "it could not be restored");
     fixture.shell("umount /var/lib/headcni");
     fixture.ensure(&json!({})).unwrap();
     assert!(!fixture.node.has(&other));

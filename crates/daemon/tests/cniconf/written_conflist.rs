@@ -5,7 +5,7 @@ use lab::{Netns, Outcome, Pod};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::fixture::{CONF_DIR, CONFLIST, LEDGER, SUBNET_ENV, CniConfNode};
+use crate::fixture::{CONF_DIR, CONFLIST, CniConfNode, LEDGER, SUBNET_ENV};
 
 fn cnitool(verb: &str, pod: &Pod) -> Outcome {
     let tool = pod

@@ -16,7 +16,8 @@ use crate::fixture::{ConfigDir, run, sources};
 
 #[test]
 fn flags_override_variables_and_variables_override_the_file() {
-    let dir = ConfigDir::new("network: {mtu: 1300}\nlogging: {level: warn}\ncni: {name: of-file}\n");
+    let dir =
+        ConfigDir::new("network: {mtu: 1300}\nlogging: {level: warn}\ncni: {name: of-file}\n");
     let environment = [
         ("HEADCNID_NETWORK_MTU", "1400"),
         ("HEADCNID_LOGGING_LEVEL", "error"),
@@ -146,11 +147,7 @@ fn an_unknown_variable_is_refused(#[case] name: &str, #[case] words: &str) {
     "10.244.0.0/24",
     "network.serviceCIDR: 10.244.0.0/24 overlaps"
 )]
-fn the_error_of_a_variable_names_it(
-    #[case] name: &str,
-    #[case] value: &str,
-    #[case] words: &str,
-) {
+fn the_error_of_a_variable_names_it(#[case] name: &str, #[case] value: &str, #[case] words: &str) {
     let dir = ConfigDir::new("network: {podCIDR: {base: 10.244.0.0/16}}\n");
     let answer = dir.run(&["config", "check"], &[(name, value)]);
     assert_eq!(answer.code, Some(1), "{answer:?}");

@@ -6,7 +6,6 @@ use lab::scenario::{CONFLIST, DaemonNode};
 use lab::{EchoServer, Family, Netns, Node, Pod};
 use serde_json::Value;
 
-
 const NATIVE: &str = "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}";
 const BRIDGE: &str = "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}
 cni: {mode: bridge}";
@@ -40,7 +39,8 @@ fn seen(from: &impl Netns, place: &impl Netns, at: IpAddr) -> IpAddr {
 /// A machine outside the cluster, at 192.0.2.2; the node is 192.0.2.1.
 fn outside(node: &DaemonNode) -> Node {
     let outside = Node::new("outside").unwrap();
-    node.node.wire("up0", "192.0.2.1/24", &outside, "192.0.2.2/24")
+    node.node
+        .wire("up0", "192.0.2.1/24", &outside, "192.0.2.2/24")
         .unwrap();
     node.sh("ip route add default via 192.0.2.2");
     outside

@@ -1,10 +1,9 @@
 //! The pod CIDR of a node changes.
 
-use lab::scenario::{CONFLIST, DaemonNode};
 use lab::Netns;
+use lab::scenario::{CONFLIST, DaemonNode};
 
 use crate::client;
-
 
 #[test]
 fn new_pods_use_the_new_pod_cidr_and_old_pods_stay_reachable() {
@@ -15,10 +14,7 @@ fn new_pods_use_the_new_pod_cidr_and_old_pods_stay_reachable() {
     node.configure("network: {podCIDR: {nodeLocal: 10.244.2.0/24, base: 10.244.0.0/16}}");
     daemon.reload();
     node.eventually("the conflist has the new pod CIDR", || {
-        node
-            .read(CONFLIST)?
-            .contains("10.244.2.0/24")
-            .then_some(())
+        node.read(CONFLIST)?.contains("10.244.2.0/24").then_some(())
     });
     daemon.await_ready();
     node.eventually("the old pod CIDR is removed", || {

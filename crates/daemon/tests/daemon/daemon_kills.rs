@@ -11,7 +11,6 @@ use lab::tools;
 
 use crate::client;
 
-
 const CALLS: usize = 500;
 const PODS: usize = 25;
 
@@ -37,11 +36,11 @@ impl Random {
 
 #[test]
 fn random_sigkills_of_the_daemon_during_500_cni_calls_leak_nothing() {
-    let node = &DaemonNode::with_config("network: {podCIDR: {nodeLocal: 10.244.4.0/22, base: 10.244.0.0/16}}");
+    let node = &DaemonNode::with_config(
+        "network: {podCIDR: {nodeLocal: 10.244.4.0/22, base: 10.244.0.0/16}}",
+    );
     node.start_daemon().stop();
-    let pods: Vec<_> = (0..PODS)
-        .map(|nth| node.pod(&format!("p{nth}")))
-        .collect();
+    let pods: Vec<_> = (0..PODS).map(|nth| node.pod(&format!("p{nth}"))).collect();
     let conf = node.cni_conf();
     let is_over = AtomicBool::new(false);
     let mut random = Random::new();
@@ -63,11 +62,7 @@ fn random_sigkills_of_the_daemon_during_500_cni_calls_leak_nothing() {
             let which = usize::try_from(random.below(PODS as u64)).unwrap();
             let pod = &pods[which];
             let call = |verb: &str, container: &str| {
-                let call = node
-                    .call(verb)
-                    .pod(pod)
-                    .container_id(container)
-                    .conf(&conf);
+                let call = node.call(verb).pod(pod).container_id(container).conf(&conf);
                 call.run(&node.node, tools::headcni()).unwrap()
             };
             if let Some((container, _)) = attached.remove(&which) {

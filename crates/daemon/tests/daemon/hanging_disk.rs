@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use lab::scenario::{CONFLIST, Daemon, DaemonNode};
 
-
 /// Every access to `/etc/kubernetes` blocks on an autofs mount without a daemon, as with a dead NFS server.
 fn hang(node: &DaemonNode) {
     node.sh(
@@ -22,7 +21,9 @@ fn await_hung(node: &DaemonNode, daemon: &Daemon<'_>) {
         let threads = fs::read_dir(&tasks).ok()?.flatten();
         let wait_channel = |task: fs::DirEntry| fs::read_to_string(task.path().join("wchan")).ok();
         let mut channels = threads.filter_map(wait_channel);
-        channels.any(|channel| channel.contains("autofs")).then_some(())
+        channels
+            .any(|channel| channel.contains("autofs"))
+            .then_some(())
     });
 }
 

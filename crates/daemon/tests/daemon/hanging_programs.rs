@@ -8,7 +8,6 @@ use lab::{Netns, eventually};
 
 use crate::client;
 
-
 /// With programs that never exit, first in PATH.
 const PATH: &str = "/opt/hanging:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

@@ -12,7 +12,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{TIMEOUT, client};
 
-
 const SOCKET: &str = "/run/headcni/daemon.sock";
 /// Repairs take less than a second on an idle machine.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(5);
@@ -213,10 +212,7 @@ fn a_deleted_run_directory_is_recreated_with_its_files_and_socket() {
         (client(&node).pods().unwrap().len() == 1).then_some(())
     });
     let second = node.command(&["uninstall"]);
-    assert!(
-        !second.status.success(),
-        "a daemon still runs: {second:?}"
-    );
+    assert!(!second.status.success(), "a daemon still runs: {second:?}");
     assert!(node.read(CONFLIST).is_some());
 }
 

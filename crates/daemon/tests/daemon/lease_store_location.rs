@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::client;
 
-
 const NETWORK: &str = "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}";
 
 fn configuration(more: &str) -> String {

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lab::scenario::{CONFLIST, DaemonNode};
 use lab::Netns;
+use lab::scenario::{CONFLIST, DaemonNode};
 
 use crate::client;
-
 
 #[test]
 fn a_node_becomes_ready_and_pods_get_their_network() {
@@ -66,9 +65,7 @@ fn a_second_daemon_refuses_to_start() {
 #[test]
 fn a_killed_daemon_lists_the_same_pods_after_a_restart() {
     let node = DaemonNode::new();
-    let pods: Vec<_> = (0..5)
-        .map(|nth| node.pod(&format!("p{nth}")))
-        .collect();
+    let pods: Vec<_> = (0..5).map(|nth| node.pod(&format!("p{nth}"))).collect();
     let daemon = node.start_daemon();
     for pod in &pods {
         node.add(pod);
@@ -177,9 +174,6 @@ fn node_pod_cidr_is_used_unless_the_configuration_has_one() {
     node.configure("network: {podCIDR: {nodeLocal: 10.244.1.0/24}}");
     daemon.reload();
     node.eventually("the configuration takes precedence", || {
-        node
-            .read(CONFLIST)?
-            .contains("10.244.1.0/24")
-            .then_some(())
+        node.read(CONFLIST)?.contains("10.244.1.0/24").then_some(())
     });
 }

@@ -7,7 +7,6 @@ use lab::scenario::{Daemon, DaemonNode};
 use lab::tools;
 use serde_json::Value;
 
-
 const JSON: &str = "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}
 logging: {format: json}";
 const LABELS: &str = "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}
@@ -168,7 +167,10 @@ fn every_log_line_is_json_and_an_idle_daemon_logs_nothing() {
     }
     let again: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
     assert!(again.is_empty(), "{again:#?}");
-    assert!(!log.contains("does not hold"), "a start logs no False condition: {log}");
+    assert!(
+        !log.contains("does not hold"),
+        "a start logs no False condition: {log}"
+    );
     let holds = |name: &str| {
         let is_it = |line: &&str| line.contains("condition holds") && line.contains(name);
         log.lines().filter(is_it).count()

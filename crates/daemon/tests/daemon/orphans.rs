@@ -1,10 +1,9 @@
 //! The running daemon collects pods that ended without a DEL.
 
-use lab::scenario::{Daemon, DaemonNode};
 use lab::Netns;
+use lab::scenario::{Daemon, DaemonNode};
 
 use crate::client;
-
 
 const QUICK: &str = "
 network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}
@@ -37,7 +36,9 @@ fn an_orphan_is_collected_at_the_second_reconcile_and_logged() {
     node.add(&running);
     assert_eq!(node.records().len(), 2);
     dead.delete().unwrap();
-    node.eventually("its link is gone", || (node.pod_links().len() == 1).then_some(()));
+    node.eventually("its link is gone", || {
+        (node.pod_links().len() == 1).then_some(())
+    });
     make_old(&node);
     node.eventually("the orphan is counted", || {
         (daemon.metric("headcni_orphans{kind=\"state\"}")? > 0.5).then_some(())

@@ -5,7 +5,6 @@ use std::time::Duration;
 use lab::scenario::{CONFLIST, DaemonNode};
 use lab::{Netns, eventually};
 
-
 /// Repairs take less than a second on an idle machine.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(5);
 

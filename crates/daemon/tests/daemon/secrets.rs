@@ -1,6 +1,5 @@
 //! A running daemon never reveals keys: not in its log, and not in any response.
 
-
 use api::http::HttpClient;
 use api::messages::Resource;
 use lab::scenario::DaemonNode;
@@ -8,7 +7,6 @@ use lab::{Netns, Running, tools};
 use rstest::rstest;
 
 use crate::TIMEOUT;
-
 
 const API_KEY: &str = "hskey-api-canarycanary-canarycanarycanarycanarycanarycanarycanary";
 const PRE_AUTH_KEY: &str = "hskey-auth-canarycanary-canarycanarycanarycanarycanarycanarycan";

@@ -8,7 +8,6 @@ use lab::scenario::{Daemon, DaemonNode};
 
 use crate::TIMEOUT;
 
-
 /// Without a pod CIDR, READY is sent after ten seconds; more on a busy machine.
 const READY_WITHOUT_POD_CIDR: Duration = Duration::from_secs(20);
 
@@ -96,7 +95,10 @@ fn ready_is_sent_without_a_pod_cidr() {
     let systemd = NotifySocket::new(&node);
     let _daemon = launch(&node, &[]);
     let messages = systemd.until("READY=1", READY_WITHOUT_POD_CIDR);
-    assert!(has(&messages[0], "STATUS=not ready: see /ready"), "{messages:?}");
+    assert!(
+        has(&messages[0], "STATUS=not ready: see /ready"),
+        "{messages:?}"
+    );
 }
 
 #[test]

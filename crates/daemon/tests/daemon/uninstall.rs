@@ -1,8 +1,7 @@
 //! `uninstall` leaves the node as it was before headcni.
 
-use lab::scenario::DaemonNode;
 use lab::Netns;
-
+use lab::scenario::DaemonNode;
 
 #[test]
 fn uninstall_removes_everything_and_restores_other_conflists() {
@@ -23,7 +22,10 @@ fn uninstall_removes_everything_and_restores_other_conflists() {
     let pod = node.pod("p1");
     node.add(&pod);
     let refused = node.command(&["uninstall"]);
-    assert!(!refused.status.success(), "refused while the daemon runs: {refused:?}");
+    assert!(
+        !refused.status.success(),
+        "refused while the daemon runs: {refused:?}"
+    );
     daemon.stop();
     let done = node.command(&["uninstall"]);
     assert!(done.status.success(), "{done:?}");

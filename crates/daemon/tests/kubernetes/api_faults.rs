@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::documented_rules;
 
-
 const NODE: &str = "/api/v1/nodes/node-1";
 /// Longer than several reconciles of the Node.
 const SEVERAL_RECONCILES: Duration = Duration::from_secs(10);

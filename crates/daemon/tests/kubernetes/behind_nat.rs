@@ -3,10 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use lab::kubernetes::Worker;
-use lab::scenario::{JOIN_TIMEOUT, KubeCluster, NODE_TAG, Site, Topology, fetch_from, object_name, pod_ips, pod_object, web_spec_on};
+use lab::scenario::{
+    JOIN_TIMEOUT, KubeCluster, NODE_TAG, Site, Topology, fetch_from, object_name, pod_ips,
+    pod_object, web_spec_on,
+};
 use lab::{Headscale, Join, Node, Tailscaled, eventually, http_get};
 use serde_json::{Value, json};
-
 
 const BEHIND: &str = "node-2";
 
@@ -25,7 +27,11 @@ fn a_node_behind_nat_works_with_its_tailnet_address_as_node_ip() {
         .iter()
         .map(|host| host.tailnet_ip().unwrap().parse().unwrap())
         .collect();
-    let names: Vec<String> = topology.nodes.iter().map(|node| node.name().to_owned()).collect();
+    let names: Vec<String> = topology
+        .nodes
+        .iter()
+        .map(|node| node.name().to_owned())
+        .collect();
     let index_of = |node: &Node| names.iter().position(|name| name == node.name());
     let cluster = KubeCluster::with_kubelets(topology, headscale, |node, plane| {
         let address = addresses[index_of(node).unwrap()];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lab::scenario::{CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode};
-use lab::{EchoServer, Family, Netns, Pod, PingStream, eventually};
+use lab::{EchoServer, Family, Netns, PingStream, Pod, eventually};
 use serde_json::{Value, json};
 
 const NETWORK: &str = "cbr0";
@@ -64,9 +64,15 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     let nodes = [[a, &on_first], [&far, &on_second]];
     for (here, there) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
         for (from, to) in here.iter().flat_map(|from| there.map(|to| (from, to))) {
-            eventually(JOIN_TIMEOUT, "pods of both nodes reach each other", || check(from, to).ok()).unwrap();
+            eventually(JOIN_TIMEOUT, "pods of both nodes reach each other", || {
+                check(from, to).ok()
+            })
+            .unwrap();
             // After the first ICMP error, packets are fragmented.
-            eventually(JOIN_TIMEOUT, "large packets arrive", || ping_large(from, to).ok()).unwrap();
+            eventually(JOIN_TIMEOUT, "large packets arrive", || {
+                ping_large(from, to).ok()
+            })
+            .unwrap();
         }
     }
     far_stream.await_answer(JOIN_TIMEOUT).unwrap();
@@ -95,7 +101,10 @@ fn a_live_node_changes_from_flannel_to_headcni_and_back() {
     assert_unique_leases(first, &living);
     for pod in [a, &on_first] {
         check_both(&again, pod);
-        eventually(JOIN_TIMEOUT, "flannel's route is back", || check(pod, &far).ok()).unwrap();
+        eventually(JOIN_TIMEOUT, "flannel's route is back", || {
+            check(pod, &far).ok()
+        })
+        .unwrap();
     }
     drop(servers);
 }

@@ -1,9 +1,8 @@
 //! Helm hooks while a node is lost.
 
-use lab::scenario::{KUBE_TIMEOUT, KubeCluster, pod_object, web_spec_on};
 use lab::eventually;
+use lab::scenario::{KUBE_TIMEOUT, KubeCluster, pod_object, web_spec_on};
 use serde_json::{Value, json};
-
 
 const DAEMON_SETS: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets";
 

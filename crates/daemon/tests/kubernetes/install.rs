@@ -4,10 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use lab::kubernetes::ProxyMode;
-use lab::scenario::{KUBE_TIMEOUT, KubeCluster, fetch_from, object_name, pod_ips, pod_object, service_object, web_spec, web_spec_on};
+use lab::scenario::{
+    KUBE_TIMEOUT, KubeCluster, fetch_from, object_name, pod_ips, pod_object, service_object,
+    web_spec, web_spec_on,
+};
 use lab::{Netns, eventually_slowly};
 use serde_json::{Value, json};
-
 
 /// Longer than a connection attempt to Headscale.
 const NOT_READY: Duration = Duration::from_secs(15);
@@ -54,7 +56,11 @@ fn nodes_are_ready_once_headscale_is_up(cluster: &mut KubeCluster) {
     }
     thread::sleep(NOT_READY);
     for node in nodes {
-        assert!(!cluster.is_node_ready(node.name()), "{}", cluster.diagnostics());
+        assert!(
+            !cluster.is_node_ready(node.name()),
+            "{}",
+            cluster.diagnostics()
+        );
     }
     cluster.headscale.restart().unwrap();
     cluster.await_nodes();
@@ -125,7 +131,9 @@ fn expose(cluster: &KubeCluster) {
     single["metadata"]["annotations"] = json!({ "kubernetes.io/ingress-bandwidth": "100M" });
     cluster.apply(&single);
     cluster.await_pods("single", 1);
-    let limits = cluster.topology.nodes[0].run(["tc", "qdisc", "show"]).unwrap();
+    let limits = cluster.topology.nodes[0]
+        .run(["tc", "qdisc", "show"])
+        .unwrap();
     assert!(limits.stdout.contains("100Mbit"), "{}", limits.stdout);
 }
 
@@ -139,12 +147,19 @@ fn cluster_ips_reach_pods(cluster: &KubeCluster, pods: &[Value]) {
             let ip = ip.as_str().unwrap();
             // Until every Pod has replied, those of the other node included.
             for to in pods {
-                let what = format!("{} gets {} by its Service {ip}", object_name(from), object_name(to));
+                let what = format!(
+                    "{} gets {} by its Service {ip}",
+                    object_name(from),
+                    object_name(to)
+                );
                 let fetch = || cluster.fetch(from, ip, 80);
                 let reply = cluster.await_reply(&what, fetch, |reply| reply.pod == object_name(to));
                 // kube-proxy masquerades a Pod that reaches itself by a Service.
                 let is_own = own.contains(&reply.source.to_string());
-                assert!(is_own || object_name(from) == object_name(to), "{what}: {reply:?}");
+                assert!(
+                    is_own || object_name(from) == object_name(to),
+                    "{what}: {reply:?}"
+                );
             }
         }
     }
@@ -157,12 +172,17 @@ fn node_ports_reach_pods(cluster: &KubeCluster, pods: &[Value]) {
         for ip in addresses.into_iter().flatten() {
             for to in pods {
                 let is_here = to["spec"]["nodeName"] == node.name();
-                let what = format!("NodePort of {} at {ip} leads to {}", node.name(), object_name(to));
+                let what = format!(
+                    "NodePort of {} at {ip} leads to {}",
+                    node.name(),
+                    object_name(to)
+                );
                 let fetch = || fetch_from(client, &ip, 30080);
                 cluster.await_reply(&what, fetch, |reply| reply.pod == object_name(to));
                 if is_here {
                     let fetch = || fetch_from(client, &ip, 30081);
-                    let reply = cluster.await_reply(&what, fetch, |reply| reply.pod == object_name(to));
+                    let reply =
+                        cluster.await_reply(&what, fetch, |reply| reply.pod == object_name(to));
                     let server = &cluster.topology.server_port;
                     let own = [server.v4.to_string(), server.v6.unwrap().to_string()];
                     assert!(own.contains(&reply.source.to_string()), "{what}: {reply:?}");
@@ -170,7 +190,10 @@ fn node_ports_reach_pods(cluster: &KubeCluster, pods: &[Value]) {
             }
             for _ in 0..8 {
                 let reply = fetch_from(client, &ip, 30081).unwrap();
-                let by = pods.iter().find(|pod| object_name(pod) == reply.pod).unwrap();
+                let by = pods
+                    .iter()
+                    .find(|pod| object_name(pod) == reply.pod)
+                    .unwrap();
                 assert_eq!(
                     by["spec"]["nodeName"],
                     node.name(),
@@ -208,7 +231,9 @@ fn a_host_port_reaches_its_pod(cluster: &KubeCluster, pods: &[Value]) {
         });
         for from in pods {
             let fetch = || cluster.fetch(from, &ip, 8088);
-            cluster.await_reply("a hostPort from a Pod", fetch, |reply| reply.pod == "single");
+            cluster.await_reply("a hostPort from a Pod", fetch, |reply| {
+                reply.pod == "single"
+            });
         }
     }
 }

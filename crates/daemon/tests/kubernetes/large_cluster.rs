@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use lab::eventually;
 use lab::kubernetes::ControlPlane;
 use lab::scenario::{JOIN_TIMEOUT, KubeApi, MeshCluster, MeshNode};
-use lab::eventually;
 use rustix::param::clock_ticks_per_second;
 use serde_json::{Value, json};
 

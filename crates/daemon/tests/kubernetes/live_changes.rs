@@ -33,7 +33,11 @@ fn tcp_connections_survive_upgrades_api_outages_and_changed_pod_cidrs() {
     let [new] = &cluster.await_pods("changed", 1)[..] else {
         panic!("one Pod")
     };
-    assert!(pod_ips(new)[0].starts_with("10.244.77."), "{:?}", pod_ips(new));
+    assert!(
+        pod_ips(new)[0].starts_with("10.244.77."),
+        "{:?}",
+        pod_ips(new)
+    );
     pods.push(new.clone());
     cluster.await_all_to_all(&pods);
     assert_all_flow(&cluster, &streams, "a change of a pod CIDR");
@@ -124,12 +128,22 @@ fn change_pod_cidrs(cluster: &KubeCluster, node: &str) {
     })
     .unwrap();
     cluster.await_node(node);
-    eventually_slowly(KUBE_TIMEOUT, "the Node is annotated with its new pod CIDRs", || {
-        let now = cluster.get(&path);
-        let cidrs = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
-        cidrs.contains("10.244.77.0/24").then_some(())
-    })
-    .unwrap_or_else(|error| panic!("{error:#}: {:#}\n{}", cluster.get(&path), cluster.diagnostics()));
+    eventually_slowly(
+        KUBE_TIMEOUT,
+        "the Node is annotated with its new pod CIDRs",
+        || {
+            let now = cluster.get(&path);
+            let cidrs = now["metadata"]["annotations"]["headcni.io/pod-cidrs"].as_str()?;
+            cidrs.contains("10.244.77.0/24").then_some(())
+        },
+    )
+    .unwrap_or_else(|error| {
+        panic!(
+            "{error:#}: {:#}\n{}",
+            cluster.get(&path),
+            cluster.diagnostics()
+        )
+    });
 }
 
 /// `kubectl delete node`, and the node registers again.

@@ -46,7 +46,9 @@ impl<'a> Objects<'a> {
         objects.run(async |client| {
             let all = stream::iter(nodes.chain(pods));
             let made = all.map(|(path, object)| post(client, path, object));
-            let made = made.buffer_unordered(PARALLEL_REQUESTS).try_collect::<Vec<()>>();
+            let made = made
+                .buffer_unordered(PARALLEL_REQUESTS)
+                .try_collect::<Vec<()>>();
             made.await.unwrap();
         });
         objects

@@ -19,11 +19,7 @@ fn daemons_use_the_pod_cidrs_of_nodes_and_reject_routes_without_a_node() {
         node.start_daemon().unwrap();
     }
     let message = cluster.nodes[0].await_condition("PodCIDRKnown", false, JOIN_TIMEOUT);
-    assert!(
-        message
-            .unwrap()
-            .contains("awaited from the Kubernetes API")
-    );
+    assert!(message.unwrap().contains("awaited from the Kubernetes API"));
     for name in ["node-1", "node-2"] {
         api.create_node(name);
     }

@@ -9,7 +9,6 @@ use lab::scenario::{KubeCluster, fetch_from, object_name, pod_ips, pod_object, w
 use lab::{Netns, Node, eventually_slowly};
 use serde_json::{Value, json};
 
-
 /// Per node.
 const PODS: usize = 200;
 /// Per node and wave.
@@ -26,7 +25,11 @@ fn waves_of_pods_leave_no_links_leases_or_records() {
     cluster.await_nodes();
     for node in &cluster.topology.nodes {
         let spec = web_spec_on(node.name());
-        cluster.apply(&pod_object(&format!("stable-{}", node.name()), "stable", &spec));
+        cluster.apply(&pod_object(
+            &format!("stable-{}", node.name()),
+            "stable",
+            &spec,
+        ));
     }
     let stable = cluster.await_pods("stable", 2);
     let before: Vec<_> = cluster.topology.nodes.iter().map(remains).collect();
@@ -41,7 +44,11 @@ fn waves_of_pods_leave_no_links_leases_or_records() {
         let pods = await_running(&cluster, &app);
         let all: Vec<_> = pods.iter().chain(&stable).flat_map(pod_ips).collect();
         let unique: BTreeSet<_> = all.iter().collect();
-        assert_eq!(unique.len(), 2 * (2 * WAVE + 2), "two unique addresses for each Pod");
+        assert_eq!(
+            unique.len(),
+            2 * (2 * WAVE + 2),
+            "two unique addresses for each Pod"
+        );
         let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
         cluster.plane.admin().delete(&path).unwrap();
         eventually_slowly(WAVE_TIMEOUT, &format!("{app} is gone"), || {
@@ -52,8 +59,9 @@ fn waves_of_pods_leave_no_links_leases_or_records() {
 
     for (node, before) in cluster.topology.nodes.iter().zip(before) {
         let same = || (remains(node) == before).then_some(());
-        eventually_slowly(WAVE_TIMEOUT, "nothing remains of them", same)
-            .unwrap_or_else(|error| panic!("{error:#}: {before} before, and now {}", remains(node)));
+        eventually_slowly(WAVE_TIMEOUT, "nothing remains of them", same).unwrap_or_else(|error| {
+            panic!("{error:#}: {before} before, and now {}", remains(node))
+        });
         println!("{}: {}", node.name(), latency(node));
     }
     let same = cluster.await_pods("stable", 2);
@@ -69,7 +77,11 @@ fn create(cluster: &KubeCluster, app: &str) {
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{ "name": "c", "image": IMAGE }],
             });
-            cluster.apply(&pod_object(&format!("{app}-{}-{number}", node.name()), app, &spec));
+            cluster.apply(&pod_object(
+                &format!("{app}-{}-{number}", node.name()),
+                app,
+                &spec,
+            ));
         }
     }
 }
@@ -101,7 +113,10 @@ fn api_outage(cluster: &mut KubeCluster, stable: &[Value]) {
         for ip in pod_ips(to) {
             let reply = cluster.fetch(from, &ip, 8080).unwrap();
             assert_eq!(reply.pod, object_name(to));
-            assert!(pod_ips(from).contains(&reply.source.to_string()), "{reply:?}");
+            assert!(
+                pod_ips(from).contains(&reply.source.to_string()),
+                "{reply:?}"
+            );
         }
     }
     for node in &cluster.topology.nodes {

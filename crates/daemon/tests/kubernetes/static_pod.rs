@@ -1,10 +1,12 @@
 //! A standalone kubelet with headcni as a static Pod.
 
 use lab::kubernetes::{Image, MANIFESTS, Worker};
-use lab::scenario::{CLUSTER_CIDRS, DAEMON_IMAGE, JOIN_TIMEOUT, KUBE_TIMEOUT, MeshCluster, MeshNode, fetch_from, is_ready, object_name, pod_ips, pod_object, web_spec};
+use lab::scenario::{
+    CLUSTER_CIDRS, DAEMON_IMAGE, JOIN_TIMEOUT, KUBE_TIMEOUT, MeshCluster, MeshNode, fetch_from,
+    is_ready, object_name, pod_ips, pod_object, web_spec,
+};
 use lab::{eventually, tools};
 use serde_json::Value;
-
 
 const MANIFEST: &str = include_str!("../../../../deploy/static-pod/headcni-daemon.yaml");
 
@@ -16,7 +18,9 @@ fn a_standalone_kubelet_joins_the_mesh_with_a_static_pod() {
     let standalone = &cluster.nodes[0];
     configure(standalone, &url);
     let worker = Worker::start_standalone(&standalone.node).unwrap();
-    worker.import(&Image::headcni(DAEMON_IMAGE).unwrap()).unwrap();
+    worker
+        .import(&Image::headcni(DAEMON_IMAGE).unwrap())
+        .unwrap();
 
     write_manifest(standalone, "headcni-daemon.yaml", &with_ca(MANIFEST));
     let ready = standalone.await_ready(KUBE_TIMEOUT);
@@ -26,7 +30,11 @@ fn a_standalone_kubelet_joins_the_mesh_with_a_static_pod() {
     let daemon = await_pod(&worker, "headcni-daemon-node-1");
     assert_eq!(daemon["spec"]["hostNetwork"], true);
 
-    write_manifest(standalone, "web.yaml", &pod_object("web", "web", &web_spec()).to_string());
+    write_manifest(
+        standalone,
+        "web.yaml",
+        &pod_object("web", "web", &web_spec()).to_string(),
+    );
     let web = await_pod(&worker, "web-node-1");
     let addresses = pod_ips(&web);
     assert_eq!(addresses.len(), 2, "{addresses:?}");
@@ -55,12 +63,11 @@ fn configure(node: &MeshNode, url: &str) {
     );
     node.configure(&config).unwrap();
     let loopback = tools::cni_plugin_dir().join("loopback");
-    node
-        .sh(&format!(
-            "rm -rf /opt/cni; mkdir -p /opt/cni/bin; cp {} /opt/cni/bin/",
-            loopback.display()
-        ))
-        .unwrap();
+    node.sh(&format!(
+        "rm -rf /opt/cni; mkdir -p /opt/cni/bin; cp {} /opt/cni/bin/",
+        loopback.display()
+    ))
+    .unwrap();
 }
 
 /// Uncomments the line for a private CA.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use lab::scenario::{KubeCluster, pod_ips, pod_object};
 use lab::eventually;
 use lab::kubernetes::IMAGE;
+use lab::scenario::{KubeCluster, pod_ips, pod_object};
 use serde_json::{Value, json};
-
 
 /// The longest pause between TCP retransmissions.
 const RETRANSMISSION: Duration = Duration::from_mins(1);
@@ -54,7 +53,8 @@ impl TcpStream {
         let before = self.received(cluster);
         let what = format!("the TCP stream continues after {after}");
         let more = || (self.received(cluster) > before + 10).then_some(());
-        eventually(RETRANSMISSION, &what, more).unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
+        eventually(RETRANSMISSION, &what, more)
+            .unwrap_or_else(|error| panic!("{error:#}\n{}", cluster.diagnostics()));
     }
 
     /// How many numbers were received, each one more than its predecessor.

@@ -52,11 +52,7 @@ fn uninstall_cleans_the_node_object_and_does_not_wait_for_an_unreachable_api() {
         "{output}"
     );
     assert!(output.contains("no answer within 10s"), "{output}");
-    assert!(
-        start.elapsed() < UNINSTALL_TIMEOUT,
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < UNINSTALL_TIMEOUT, "{:?}", start.elapsed());
     api.plane.thaw();
 
     // Only the Node object is left to do.
@@ -97,12 +93,16 @@ fn add_foreign_metadata(api: &KubeApi, name: &str) {
 
 fn await_metadata(api: &KubeApi, node: &MeshNode) {
     let name = node.node.name();
-    eventually(JOIN_TIMEOUT, &format!("{name} has patched its Node"), || {
-        let [annotations, conditions] = metadata(api, name);
-        let ours = annotations.to_string().matches("headcni.io/").count();
-        let has_condition = conditions.to_string().contains("NetworkUnavailable");
-        (ours == 3 && has_condition).then_some(())
-    })
+    eventually(
+        JOIN_TIMEOUT,
+        &format!("{name} has patched its Node"),
+        || {
+            let [annotations, conditions] = metadata(api, name);
+            let ours = annotations.to_string().matches("headcni.io/").count();
+            let has_condition = conditions.to_string().contains("NetworkUnavailable");
+            (ours == 3 && has_condition).then_some(())
+        },
+    )
     .unwrap_or_else(|error| panic!("{error:#}: {:#}", api.node(name)));
 }
 

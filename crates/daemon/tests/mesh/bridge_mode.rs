@@ -6,7 +6,6 @@ use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, connectivity};
 use lab::{Pod, eventually};
 use serde_json::json;
 
-
 #[test]
 fn pods_on_a_bridge_reach_pods_of_other_nodes() {
     let mut cluster = MeshCluster::prepare(2);
@@ -14,8 +13,7 @@ fn pods_on_a_bridge_reach_pods_of_other_nodes() {
     // The other node stays native.
     let node = &cluster.nodes[0];
     let config = node.config(&url);
-    node
-        .configure(&format!("{config}cni: {{mode: bridge}}\n"))
+    node.configure(&format!("{config}cni: {{mode: bridge}}\n"))
         .unwrap();
     cluster.start_daemons().unwrap();
     let bridged = attach(&cluster.nodes[0], "headcni");

@@ -9,7 +9,6 @@ use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, NODE_
 use lab::{Fake, Netns, Signal, UPLINK, eventually, http_answer, open_policy};
 use serde_json::{Value, json};
 
-
 #[test]
 fn each_mesh_condition_turns_false_with_its_remedy_and_true_again() {
     let mut cluster = MeshCluster::start(2);
@@ -145,13 +144,15 @@ fn withdrawn_routes_are_approved_again(cluster: &mut MeshCluster, mut policy: Va
     })
     .unwrap();
     let node = &cluster.nodes[0];
-    node
-        .await_condition("RoutesServed", true, JOIN_TIMEOUT)
+    node.await_condition("RoutesServed", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
 /// The daemon starts without a source for its pod CIDR.
-fn routes_stay_advertised_while_the_pod_cidr_is_unknown(cluster: &mut MeshCluster, pods: &[AttachedPod]) {
+fn routes_stay_advertised_while_the_pod_cidr_is_unknown(
+    cluster: &mut MeshCluster,
+    pods: &[AttachedPod],
+) {
     connectivity::await_all_to_all(pods);
     let url = cluster.headscale.url();
     let node = &mut cluster.nodes[0];
@@ -162,11 +163,11 @@ fn routes_stay_advertised_while_the_pod_cidr_is_unknown(cluster: &mut MeshCluste
     node.stop_daemon().unwrap();
     node.configure(&unknown).unwrap();
     node.start_daemon().unwrap();
-    node
-        .await_condition("PodCIDRKnown", false, JOIN_TIMEOUT)
+    node.await_condition("PodCIDRKnown", false, JOIN_TIMEOUT)
         .unwrap();
     // By then it has reconciled the mesh once.
-    node.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
+    node.await_condition("MeshJoined", true, JOIN_TIMEOUT)
+        .unwrap();
     let listed = cluster.headscale.node_named("node-1").unwrap();
     for kind in ["available_routes", "approved_routes", "subnet_routes"] {
         let count = listed[kind].as_array().map_or(0, Vec::len);
@@ -276,7 +277,10 @@ fn a_node_with_an_overlapping_pod_cidr_is_refused_without_harm_to_the_first() {
     })
     .unwrap();
     let [first, second] = &pods;
-    let pings = [Pings::start(second, first).unwrap(), Pings::start(first, second).unwrap()];
+    let pings = [
+        Pings::start(second, first).unwrap(),
+        Pings::start(first, second).unwrap(),
+    ];
     connectivity::await_direct(&cluster.nodes[..2]).unwrap();
     pings.iter().for_each(Pings::reset);
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use lab::open_policy;
 use lab::scenario::connectivity::{self, Pings};
 use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
-use lab::open_policy;
 use serde_json::{Value, json};
 use tailscaled::localapi::LocalApi;
-
 
 const KEY: &str = "/etc/headcni/auth-key";
 /// How long a deleted node may take to rejoin without traffic of pods: the daemon probes its peers every
@@ -60,7 +59,9 @@ fn a_single_use_preauth_key_joins_exactly_one_node() {
         .unwrap();
     first.start_daemon().unwrap();
     first.await_ready(JOIN_TIMEOUT).unwrap();
-    first.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
+    first
+        .await_condition("MeshJoined", true, JOIN_TIMEOUT)
+        .unwrap();
     cluster.await_routes().unwrap();
     let pods = cluster.pod_on_each("p");
     connectivity::assert_all_to_all(&pods);
@@ -82,7 +83,8 @@ fn missing_approval_and_tag_are_reported_with_a_remedy(cluster: &MeshCluster, no
     let networks = node.pod_cidrs();
     let networks: Vec<&str> = networks.iter().map(String::as_str).collect();
     cluster
-        .headscale.approve_routes(node.node.name(), &networks)
+        .headscale
+        .approve_routes(node.node.name(), &networks)
         .unwrap();
     let message = lab::eventually(JOIN_TIMEOUT, "its networks lead here", || {
         let message = await_false(["headscale nodes tag", NODE_TAG]);
@@ -91,7 +93,9 @@ fn missing_approval_and_tag_are_reported_with_a_remedy(cluster: &MeshCluster, no
     .unwrap();
     assert_ne!(node.get("/ready").unwrap().status, 200);
     // The command that the message proposes.
-    let command = message.split('"').find_map(|it| it.strip_prefix("headscale "));
+    let command = message
+        .split('"')
+        .find_map(|it| it.strip_prefix("headscale "));
     let command = command.unwrap_or_else(|| panic!("no command: {message}"));
     cluster.headscale.cli(command.split(' ')).unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
@@ -147,7 +151,8 @@ fn a_reusable_preauth_key_rejoins_a_node_after_expiry_logout_and_deletion() {
         let is_reported = || {
             let reached = connectivity::tcp(&pods[0].pod, &pods[1].pod, pods[1].ips[0]);
             let (is_joined, message) = node.condition("MeshJoined").ok()?;
-            let is_reported = reached.is_err() && !is_joined && message.contains("knows no such key");
+            let is_reported =
+                reached.is_err() && !is_joined && message.contains("knows no such key");
             is_reported.then_some(())
         };
         lab::eventually(REJOIN, "the key is reported", is_reported)

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG, connectivity};
+use lab::scenario::{
+    AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG, connectivity,
+};
 use lab::{eventually, open_policy};
 use serde_json::json;
-
 
 /// Added one after the other in less than a second.
 const MANY: usize = 12;
@@ -73,7 +74,8 @@ fn edits(node: &MeshNode) -> Vec<String> {
     let edits = log
         .lines()
         .filter(|line| line.contains("tailscaled is told otherwise"));
-    edits.filter_map(|line| Some(line.split_once("edit=")?.1.to_owned()))
+    edits
+        .filter_map(|line| Some(line.split_once("edit=")?.1.to_owned()))
         .collect()
 }
 

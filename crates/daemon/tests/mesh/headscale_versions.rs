@@ -1,7 +1,9 @@
 //! Older Headscale versions. All other tests use the newest.
 
+use lab::scenario::{
+    AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, NODE_TAG, connectivity,
+};
 use lab::tools::{GoModule, HEADSCALES};
-use lab::scenario::{AttachedPod, CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, NODE_TAG, connectivity};
 use lab::{eventually, open_policy};
 use rstest::rstest;
 use serde_json::json;
@@ -68,9 +70,11 @@ fn withdrawn_routes_and_a_deleted_node_recover(cluster: &MeshCluster, pods: &[At
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
 
     headscale.delete_node("node-1").unwrap();
-    eventually(JOIN_TIMEOUT, "the node is listed and approved again", || {
-        (approved() == Some(2)).then_some(())
-    })
+    eventually(
+        JOIN_TIMEOUT,
+        "the node is listed and approved again",
+        || (approved() == Some(2)).then_some(()),
+    )
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
     connectivity::await_all_to_all(pods);
     node.await_ready(JOIN_TIMEOUT).unwrap();

@@ -72,20 +72,30 @@ fn changing_tailscale_mode_moves_the_routes_between_tailscaleds() {
     assert!(!has_pod_routes());
 
     change_to("host");
-    lab::eventually(JOIN_TIMEOUT, "the host tailscaled has our routes again", || {
-        has_pod_routes().then_some(())
-    })
+    lab::eventually(
+        JOIN_TIMEOUT,
+        "the host tailscaled has our routes again",
+        || has_pod_routes().then_some(()),
+    )
     .unwrap();
     node.await_ready(JOIN_TIMEOUT).unwrap();
-    assert!(node.tailscaled_pid().is_err(), "the managed tailscaled still runs");
+    assert!(
+        node.tailscaled_pid().is_err(),
+        "the managed tailscaled still runs"
+    );
     connectivity::await_all_to_all(&pods);
 
     change_to("off");
-    lab::eventually(JOIN_TIMEOUT, "the host tailscaled is restored again", || {
-        (prefs(&hosts) == before).then_some(())
-    })
+    lab::eventually(
+        JOIN_TIMEOUT,
+        "the host tailscaled is restored again",
+        || (prefs(&hosts) == before).then_some(()),
+    )
     .unwrap();
-    assert!(node.tailscaled_pid().is_err(), "the managed tailscaled still runs");
+    assert!(
+        node.tailscaled_pid().is_err(),
+        "the managed tailscaled still runs"
+    );
 }
 
 /// ShieldsUp is the administrator's choice: the daemon reports it and does not change it.
@@ -109,7 +119,8 @@ fn shields_up_of_the_host_is_reported_and_kept(
 #[test]
 fn a_host_tailscaled_in_userspace_mode_is_not_ready() {
     let mut cluster = MeshCluster::prepare(1);
-    let mut hosts = Tailscaled::start(&cluster.topology.nodes[0], cluster.headscale.ca_file()).unwrap();
+    let mut hosts =
+        Tailscaled::start(&cluster.topology.nodes[0], cluster.headscale.ca_file()).unwrap();
     join(&cluster, &hosts);
     hosts.kill().unwrap();
     hosts.restart_userspace().unwrap();
@@ -153,7 +164,10 @@ fn join(cluster: &MeshCluster, hosts: &Tailscaled) -> Value {
         "--stateful-filtering=true",
     ];
     hosts.cli(opposite).unwrap();
-    cluster.headscale.approve_routes("node-1", &[HOST_ROUTE]).unwrap();
+    cluster
+        .headscale
+        .approve_routes("node-1", &[HOST_ROUTE])
+        .unwrap();
     prefs(hosts)
 }
 
@@ -202,7 +216,10 @@ fn uninstall_removes_a_managed_tailscaled_also_without_headscale() {
 fn assert_uninstall_is_complete(node: &mut MeshNode) -> String {
     node.stop_daemon().unwrap();
     let output = uninstall(node);
-    assert!(node.tailscaled_pid().is_err(), "tailscaled still runs: {output}");
+    assert!(
+        node.tailscaled_pid().is_err(),
+        "tailscaled still runs: {output}"
+    );
     let left = node.sh("ls -d /var/lib/headcni /run/headcni 2>/dev/null || true");
     assert_eq!(left.unwrap(), "", "{output}");
     let links = node.sh("ip link show headcni01 2>/dev/null || true");

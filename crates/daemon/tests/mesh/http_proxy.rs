@@ -1,8 +1,7 @@
 //! A node that reaches Headscale only by an HTTP proxy.
 
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster, connectivity};
 use lab::Proxy;
-
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, connectivity};
 
 #[test]
 fn a_node_behind_an_http_proxy_joins_and_its_pods_are_reached() {

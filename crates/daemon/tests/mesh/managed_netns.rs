@@ -112,9 +112,11 @@ fn the_managed_and_the_host_tailscaled_do_not_interfere() {
     await_reached_by_host_tailscaled(&cluster.nodes[0], &address);
     assert_eq!(host_tailscaled_rules(&cluster.nodes[0]), before);
     // Headscale withdraws the routes of an offline node for a while.
-    eventually(JOIN_TIMEOUT, "the host tailscaled has the same routes", || {
-        (host_tailscaled_routes(&cluster.nodes[0]) == known).then_some(())
-    })
+    eventually(
+        JOIN_TIMEOUT,
+        "the host tailscaled has the same routes",
+        || (host_tailscaled_routes(&cluster.nodes[0]) == known).then_some(()),
+    )
     .unwrap();
     drop(pings);
 
@@ -157,10 +159,14 @@ fn tailscaled_moves_between_host_and_own_netns_by_config_and_for_a_host_tailscal
         let resolver = resolver.to_string();
         let ping = ["ping", "-n", "-c", "1", "-W", "1", &resolver];
         // Its interface disappears asynchronously.
-        eventually(REPAIR_TIMEOUT, &format!("an ICMP error for {resolver}"), || {
-            let output = pods[0].pod.attempt(ping).unwrap().stdout;
-            output.contains("nreachable").then_some(())
-        })
+        eventually(
+            REPAIR_TIMEOUT,
+            &format!("an ICMP error for {resolver}"),
+            || {
+                let output = pods[0].pod.attempt(ping).unwrap().stdout;
+                output.contains("nreachable").then_some(())
+            },
+        )
         .unwrap();
     }
     node.start_daemon().unwrap();
@@ -191,7 +197,10 @@ fn tailscaled_moves_between_host_and_own_netns_by_config_and_for_a_host_tailscal
     node.configure(&with_netns("auto")).unwrap();
     node.reload();
     let host = start_host_tailscaled(&cluster);
-    eventually(JOIN_TIMEOUT, "tailscaled has moved", || is_in_own_netns(node).then_some(())).unwrap();
+    eventually(JOIN_TIMEOUT, "tailscaled has moved", || {
+        is_in_own_netns(node).then_some(())
+    })
+    .unwrap();
     connectivity::await_all_to_all(&pods);
     let address = address_of(&host, "node-2");
     await_reached_by_host_tailscaled(node, &address);
@@ -215,8 +224,10 @@ fn the_netns_stays_while_the_pod_cidr_is_unknown(node: &mut MeshNode, config: &s
     node.configure(&unknown).unwrap();
     node.start_daemon().unwrap();
     // By then it has reconciled the netns once.
-    node.await_condition("MeshJoined", true, JOIN_TIMEOUT).unwrap();
-    node.await_condition("PodCIDRKnown", false, JOIN_TIMEOUT).unwrap();
+    node.await_condition("MeshJoined", true, JOIN_TIMEOUT)
+        .unwrap();
+    node.await_condition("PodCIDRKnown", false, JOIN_TIMEOUT)
+        .unwrap();
     assert_eq!(node.sh(dump).unwrap(), complete);
     node.configure(config).unwrap();
     node.reload();
@@ -277,27 +288,24 @@ fn is_in_own_netns(node: &MeshNode) -> bool {
 
 /// Rules and chains of the host tailscaled.
 fn host_tailscaled_rules(node: &MeshNode) -> String {
-    node
-        .sh(
-            "for family in -4 -6; do ip $family rule | grep '^52[1-7]0:'; done
+    node.sh(
+        "for family in -4 -6; do ip $family rule | grep '^52[1-7]0:'; done
              for tables in iptables ip6tables; do
                  for table in filter nat mangle; do $tables -t $table -S | grep ts- || true; done
              done",
-        )
-        .unwrap()
+    )
+    .unwrap()
 }
 
 /// Routes of the host tailscaled.
 fn host_tailscaled_routes(node: &MeshNode) -> String {
-    node
-        .sh("ip route show table 52 | sort; ip -6 route show table 52 | sort")
+    node.sh("ip route show table 52 | sort; ip -6 route show table 52 | sort")
         .unwrap()
 }
 
 /// What exists of the managed netns.
 fn netns_remains(node: &MeshNode) -> String {
-    node
-        .sh("ls /run/netns | grep headcni || true
+    node.sh("ls /run/netns | grep headcni || true
              ip -o link show dev hcmesh0 2>/dev/null || true
              nft list tables | grep headcni-mesh || true
              for family in -4 -6; do ip $family rule | grep '^5205:' || true; done")

@@ -7,7 +7,6 @@ use lab::{Family, Netns};
 use rstest::rstest;
 use serde_json::json;
 
-
 #[test]
 fn every_pod_reaches_every_pod_under_its_own_address() {
     let cluster = MeshCluster::builder()
@@ -15,10 +14,7 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
         .forbid_strays()
         .start();
     let nodes = &cluster.nodes;
-    let pods: Vec<_> = nodes
-        .iter()
-        .map(|node| node.pod("p").unwrap())
-        .collect();
+    let pods: Vec<_> = nodes.iter().map(|node| node.pod("p").unwrap()).collect();
     connectivity::assert_all_to_all(&pods);
     packets_above_the_mesh_mtu_get_an_icmp_error(&nodes[0], &pods[0], &pods[2]);
     nodes_reach_pods_from_the_gateway_address(&nodes[0], &pods[2]);

@@ -15,7 +15,6 @@ use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
 use lab::{Join, Netns, TAILSCALED_SOCKET, Tailscaled, eventually};
 use rstest::rstest;
 
-
 /// Prefixes of all keys of Headscale and private keys of Tailscale.
 const KEY_PREFIXES: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
 /// A key that Headscale never issued.
@@ -96,14 +95,15 @@ fn keys_never_leak_during_the_life_of_a_node(#[case] mode: Mode, #[case] source:
     outputs.extend(answers(node));
     node.detach(&pod).unwrap();
     outputs.extend(readable_by_others(node));
-    outputs.push((
-        "the plugin's log".to_owned(),
-        read(&node.file(PLUGIN_LOG)),
-    ));
+    outputs.push(("the plugin's log".to_owned(), read(&node.file(PLUGIN_LOG))));
     outputs.extend(tailscaled_output(node, hosts.as_ref()));
     let daemon = environment(node.daemon_pid().unwrap());
     let is_found = [&keys.api, &keys.auth].map(|key| daemon.contains(key));
-    assert_eq!(is_found, [source == KeySource::Variables; 2], "where the keys are");
+    assert_eq!(
+        is_found,
+        [source == KeySource::Variables; 2],
+        "where the keys are"
+    );
     node.stop_daemon().unwrap();
     let log = node.log();
     assert!(log.contains("DEBUG"), "the log has no details");
@@ -166,8 +166,7 @@ fn configure(cluster: &MeshCluster, mode: Mode, source: KeySource, keys: &Keys) 
         Mode::Host => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
     };
     let logs = format!("cni: {{logFile: {PLUGIN_LOG}}}\nlogging: {{level: debug}}\n");
-    node
-        .configure(&format!("{config}{tailscaled}{logs}"))
+    node.configure(&format!("{config}{tailscaled}{logs}"))
         .unwrap();
     if mode != Mode::Host {
         // Enough to be rotated at the next start.
@@ -201,7 +200,8 @@ fn cause_faults(cluster: &mut MeshCluster) {
 fn cause_faults_with_host_tailscaled(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
     let await_failing = |cluster: &MeshCluster, condition: &str| {
         let node = &cluster.nodes[0];
-        node.await_condition(condition, false, JOIN_TIMEOUT).unwrap();
+        node.await_condition(condition, false, JOIN_TIMEOUT)
+            .unwrap();
     };
     cluster.headscale.kill().unwrap();
     await_failing(cluster, "HeadscaleReachable");
@@ -212,7 +212,10 @@ fn cause_faults_with_host_tailscaled(cluster: &mut MeshCluster, hosts: &mut Tail
 }
 
 fn an_unknown_key_is_refused(node: &MeshNode, key: &str) {
-    assert!(key.starts_with(KEY_PREFIXES[0]), "the prefix of keys has changed");
+    assert!(
+        key.starts_with(KEY_PREFIXES[0]),
+        "the prefix of keys has changed"
+    );
     node.node.write(API_KEY_FILE, UNKNOWN_KEY).unwrap();
     node.reload();
     eventually(JOIN_TIMEOUT, "the key is refused", || {
@@ -222,16 +225,12 @@ fn an_unknown_key_is_refused(node: &MeshNode, key: &str) {
     .unwrap();
     node.node.write(API_KEY_FILE, key).unwrap();
     node.reload();
-    node
-        .await_condition("HeadscaleReachable", true, JOIN_TIMEOUT)
+    node.await_condition("HeadscaleReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
 /// The environment and logs of a tailscaled.
-fn tailscaled_output(
-    node: &MeshNode,
-    hosts: Option<&Tailscaled>,
-) -> Vec<(String, String)> {
+fn tailscaled_output(node: &MeshNode, hosts: Option<&Tailscaled>) -> Vec<(String, String)> {
     if let Some(hosts) = hosts {
         return vec![("the host's tailscaled's log".to_owned(), hosts.log())];
     }

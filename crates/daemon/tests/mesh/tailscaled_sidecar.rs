@@ -3,7 +3,6 @@
 use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, connectivity};
 use lab::{Netns, Running, tools};
 
-
 /// As in the chart.
 fn start(node: &MeshNode) -> Running {
     let program = tools::TAILSCALE.program("tailscaled");
@@ -48,7 +47,8 @@ fn a_sidecar_tailscaled_is_awaited_and_never_started() {
     node.await_ready(JOIN_TIMEOUT).unwrap();
     assert_eq!(node.tailscaled_pid().unwrap(), pid);
     tailscaled.kill();
-    node.await_condition("MeshJoined", false, JOIN_TIMEOUT).unwrap();
+    node.await_condition("MeshJoined", false, JOIN_TIMEOUT)
+        .unwrap();
     let _tailscaled = start(node);
     node.await_ready(JOIN_TIMEOUT).unwrap();
     connectivity::await_all_to_all(&pods);

@@ -13,7 +13,7 @@ use node_hostnet::{self, Signals, Wanted, watch};
 use tokio::sync::watch as settings;
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{SOON, HostnetNode};
+use crate::fixture::{HostnetNode, SOON};
 
 pub(crate) struct RunningController {
     wanted: settings::Sender<Wanted>,
@@ -76,7 +76,11 @@ impl RunningController {
 }
 
 /// Does `work` while the controller runs. It reconciles only on events.
-pub(crate) fn with_controller<T>(fixture: &HostnetNode, wanted: Wanted, work: impl FnOnce(&RunningController) -> T) -> T {
+pub(crate) fn with_controller<T>(
+    fixture: &HostnetNode,
+    wanted: Wanted,
+    work: impl FnOnce(&RunningController) -> T,
+) -> T {
     let (sender, receiver) = settings::channel(wanted);
     let controller = RunningController {
         wanted: sender,
@@ -177,7 +181,10 @@ fn reconciles_are_rate_limited_against_repeated_deletions() {
                       ip rule delete priority 5190 2>/dev/null; done; true";
         fixture.run(rounds);
         let reconciles = controller.reconciles() - before;
-        assert!((3..40).contains(&reconciles), "{reconciles} reconciles in six seconds");
+        assert!(
+            (3..40).contains(&reconciles),
+            "{reconciles} reconciles in six seconds"
+        );
         let is_back = || fixture.run("ip rule").contains("5190:").then_some(());
         eventually(Duration::from_secs(10), "the rule", is_back).unwrap();
     });

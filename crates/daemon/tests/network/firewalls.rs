@@ -121,7 +121,11 @@ fn the_proposed_remedy_resolves_the_condition() {
     }
     let outcome = pass(&fixture, Integrate::Off).unwrap();
     assert_eq!(outcome.message, "iptables lets pods through");
-    assert!(fixture.run("iptables -S FORWARD").contains("-s 10.9.0.0/16"));
+    assert!(
+        fixture
+            .run("iptables -S FORWARD")
+            .contains("-s 10.9.0.0/16")
+    );
 }
 
 #[test]
@@ -175,7 +179,10 @@ fn uninstall_removes_our_rules_from_other_firewalls() {
     let fixture = HostnetNode::new();
     fixture.passed(&wanted());
     fixture.run("iptables -P FORWARD DROP; iptables-legacy -P FORWARD DROP");
-    let before = [fixture.run("iptables -S"), fixture.run("iptables-legacy -S")];
+    let before = [
+        fixture.run("iptables -S"),
+        fixture.run("iptables-legacy -S"),
+    ];
     pass(&fixture, Integrate::Auto).unwrap();
     let place = fixture.place();
     for _ in 0..2 {
@@ -183,7 +190,10 @@ fn uninstall_removes_our_rules_from_other_firewalls() {
             .node
             .enter(|| node_hostnet::remove(&place, PodLinks::Keep));
         removed.unwrap().unwrap();
-        let after = [fixture.run("iptables -S"), fixture.run("iptables-legacy -S")];
+        let after = [
+            fixture.run("iptables -S"),
+            fixture.run("iptables-legacy -S"),
+        ];
         assert_eq!(after, before);
     }
 }

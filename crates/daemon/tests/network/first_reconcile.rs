@@ -6,7 +6,7 @@ use lab::{Netns, Node};
 use node_config::{Config, Mode};
 use node_hostnet::{Desired, Wanted};
 
-use crate::fixture::{GATEWAYS, LOCAL, HostnetNode, networks, reaches, seen, wanted, wanted_by};
+use crate::fixture::{GATEWAYS, HostnetNode, LOCAL, networks, reaches, seen, wanted, wanted_by};
 
 /// A machine outside with routes to the pods.
 fn world(fixture: &HostnetNode) -> Node {
@@ -93,7 +93,10 @@ fn pods_reach_each_other_and_unused_pod_addresses_are_unreachable() {
         assert!(!asked.status.success());
     }
     for away in ["10.9.77.7", "fd00:9:0:77::7"] {
-        assert!(!reaches(&a, away) && !reaches(&fixture.node, away), "{away}");
+        assert!(
+            !reaches(&a, away) && !reaches(&fixture.node, away),
+            "{away}"
+        );
     }
     // The plugin changed nothing.
     assert_eq!(fixture.passed(&wanted()), [""; 0]);

@@ -13,7 +13,7 @@ use lab::{Netns, Node};
 use node_config::Config;
 use node_hostnet::{Desired, Mesh, Wanted};
 
-use crate::fixture::{BASE, LOCAL, HostnetNode, networks};
+use crate::fixture::{BASE, HostnetNode, LOCAL, networks};
 
 /// The name of tailscaled's interface.
 const LINK: &str = "headcni01";

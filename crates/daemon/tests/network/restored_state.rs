@@ -9,7 +9,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::controller::with_controller;
-use crate::fixture::{SOON, HostnetNode, host_port, reaches, with_pods};
+use crate::fixture::{HostnetNode, SOON, host_port, reaches, with_pods};
 
 /// A TCP connection between two pods.
 struct Connection(TcpStream, TcpStream);
@@ -99,7 +99,10 @@ fn deleted_state_is_restored_within_a_second_and_connections_survive(#[case] wip
         .collect();
     with_controller(&fixture, with_pods(&[&of_a, &of_b], &ports), |controller| {
         let before = state(&fixture);
-        let mut connections = of_b.addresses.iter().map(|to| Connection::begin(&a, &b, *to));
+        let mut connections = of_b
+            .addresses
+            .iter()
+            .map(|to| Connection::begin(&a, &b, *to));
         let mut connections = [connections.next().unwrap(), connections.next().unwrap()];
         let repairs = controller.repairs();
         fixture.run(wipe);
@@ -121,7 +124,11 @@ fn deleted_state_is_restored_within_a_second_and_connections_survive(#[case] wip
         controller.settle();
         let reconciles = controller.reconciles();
         controller.settle();
-        assert_eq!(controller.reconciles(), reconciles, "reconciles do not settle");
+        assert_eq!(
+            controller.reconciles(),
+            reconciles,
+            "reconciles do not settle"
+        );
     });
 }
 

@@ -108,7 +108,10 @@ fn the_answer_of_kubernetes_is_awaited_before_guessing() {
         assert_eq!(fixture.found().2, CidrSource::Hash);
         fixture.network.pod_cidr.allow_guess = false;
         let output = refused(&fixture);
-        assert!(output.contains("awaited from the Kubernetes API"), "{output}");
+        assert!(
+            output.contains("awaited from the Kubernetes API"),
+            "{output}"
+        );
     }
     fixture.kubernetes = assigned("10.9.0.0/24");
     let output = refused(&fixture);

@@ -133,7 +133,9 @@ fn runs_a_script() {
     for step in script.steps {
         let mut report = Report::default();
         match step {
-            Step::Pass { monotonic, wall } => collect(&pods, at(start, monotonic, wall), &mut report),
+            Step::Pass { monotonic, wall } => {
+                collect(&pods, at(start, monotonic, wall), &mut report)
+            }
             Step::Resync => report.troubles = pods.resync(),
             Step::Event {
                 verb,
@@ -148,7 +150,9 @@ fn runs_a_script() {
                 ..Event::default()
             }),
             Step::Shell(text) => shell(&text),
-            Step::RunControllers { shell, until } => run_controllers(&pods, &reports, &shell, until),
+            Step::RunControllers { shell, until } => {
+                run_controllers(&pods, &reports, &shell, until)
+            }
             Step::Report => report_index(&pods, &mut report),
         }
         report_on(&reports, &mut report);

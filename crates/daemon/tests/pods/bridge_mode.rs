@@ -13,7 +13,10 @@ fn a_bridged_pod_without_its_netns_is_collected_with_its_lease() {
     let (pod, address) = fixture.attached("p", &bridge());
     assert!(fixture.node.has(format!("{HOST_LOCAL_DIR}/{address}")));
     pod.delete().unwrap();
-    assert_eq!(fixture.collected(observations()), [orphan("state", "p", "Died")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "p", "Died")]
+    );
     fixture.node.assert_unchanged(&before);
 }
 
@@ -47,7 +50,10 @@ fn another_netns_at_the_same_path_is_not_the_pod() {
     other
         .run(["ip", "link", "add", "eth0", "type", "bridge"])
         .unwrap();
-    assert_eq!(fixture.collected(observations()), [orphan("state", "p", "Died")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "p", "Died")]
+    );
     assert_eq!(other.links().unwrap(), ["eth0"]);
     fixture.shell("umount /run/aside");
     fixture.node.assert_unchanged(&before);

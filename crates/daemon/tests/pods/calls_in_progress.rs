@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::agent::{GRACE, INTERVAL, Step};
 use crate::ended_pods::await_links;
-use crate::fixture::{NETWORK, STATE_DIR, PodsNode, call, observations, daily_observations, native, orphan};
+use crate::fixture::{
+    NETWORK, PodsNode, STATE_DIR, call, daily_observations, native, observations, orphan,
+};
 
 /// On ADD waits for a file and adds a link; on DEL deletes it.
 const SLOW: &str = "
@@ -66,7 +68,11 @@ fn the_child_plugin_of_a_killed_add_is_awaited() {
     let (fixture, add) = started();
     add.kill();
     assert!(!add.wait(DEADLINE).unwrap().status.success());
-    assert_eq!(fixture.collected(daily_observations()), [], "its plugin is running");
+    assert_eq!(
+        fixture.collected(daily_observations()),
+        [],
+        "its plugin is running"
+    );
 
     fixture.node.write("/run/go", "").unwrap();
     let is_made = || fixture.node.link("late").unwrap().map(drop);
@@ -77,7 +83,10 @@ fn the_child_plugin_of_a_killed_add_is_awaited() {
         tried.unwrap().status.success().then_some(())
     };
     eventually(DEADLINE, "the plugin ends", is_free).unwrap();
-    assert_eq!(fixture.collected(observations()), [orphan("state", "p", "HalfMade")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "p", "HalfMade")]
+    );
     assert!(fixture.node.link("late").unwrap().is_none());
     assert!(!fixture.has_record("p"));
 }

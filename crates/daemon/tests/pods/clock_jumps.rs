@@ -4,7 +4,7 @@ use rstest::rstest;
 
 use crate::agent::{GRACE, INTERVAL, Step};
 use crate::ended_pods::await_links;
-use crate::fixture::{STATE_DIR, PodsNode, native, orphan};
+use crate::fixture::{PodsNode, STATE_DIR, native, orphan};
 
 #[rstest]
 #[case::years_ahead(10 * 365 * 86400)]

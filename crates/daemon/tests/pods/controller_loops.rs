@@ -14,7 +14,10 @@ fn a_missed_pod_is_found_by_a_resync_and_its_orphan_is_collected() {
         .node
         .write("/run/headcni/subnet.env", SUBNETS)
         .unwrap();
-    fixture.node.write("/run/conf", native().to_string()).unwrap();
+    fixture
+        .node
+        .write("/run/conf", native().to_string())
+        .unwrap();
     let before = fixture.snapshot();
     // A pod without an event that ends without a DEL.
     let script = "ip netns add p

@@ -4,7 +4,7 @@ use lab::Netns;
 use rstest::rstest;
 
 use crate::agent::Step;
-use crate::fixture::{LEASE_DIR, STATE_DIR, PodsNode, bridge, native};
+use crate::fixture::{LEASE_DIR, PodsNode, STATE_DIR, bridge, native};
 
 #[rstest]
 #[case::records("rm -r /var/lib/cni/headcni")]

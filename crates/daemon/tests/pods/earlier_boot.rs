@@ -3,7 +3,7 @@
 use lab::Netns;
 use serde_json::json;
 
-use crate::fixture::{STATE_DIR, PodsNode, bridge, observations, native, orphan, with_port};
+use crate::fixture::{PodsNode, STATE_DIR, bridge, native, observations, orphan, with_port};
 
 /// Kernel state is lost and the boot ID changes.
 const REBOOT: &str = "for link in /sys/class/net/hc*; do ip link delete ${link##*/}; done
@@ -40,7 +40,10 @@ fn a_bridges_record_of_an_earlier_boot_is_collected_with_its_lease() {
     let path = format!("{STATE_DIR}/p@eth0.json");
     fixture.node.write(path, record.to_string()).unwrap();
     pod.delete().unwrap();
-    assert_eq!(fixture.collected(observations()), [orphan("state", "p", "EarlierBoot")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "p", "EarlierBoot")]
+    );
     fixture.node.assert_unchanged(&before);
 }
 

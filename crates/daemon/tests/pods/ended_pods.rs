@@ -3,7 +3,7 @@
 use lab::Netns;
 
 use crate::agent::{GRACE, INTERVAL, Step};
-use crate::fixture::{STATE_DIR, PodsNode, observations, native, orphan, with_port};
+use crate::fixture::{PodsNode, STATE_DIR, native, observations, orphan, with_port};
 
 #[test]
 fn a_pod_without_its_netns_is_collected_and_its_neighbour_is_not() {
@@ -15,7 +15,10 @@ fn a_pod_without_its_netns_is_collected_and_its_neighbour_is_not() {
     pod.delete().unwrap();
     await_links(&fixture, 1);
 
-    assert_eq!(fixture.collected(observations()), [orphan("state", "p", "Died")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "p", "Died")]
+    );
     fixture.node.assert_unchanged(&before);
     fixture.node.ping(&address).unwrap();
     fixture.call_ok("DEL", &native(), &neighbour);
@@ -78,7 +81,10 @@ fn a_container_that_is_added_again_in_time_is_kept() {
     pod.delete().unwrap();
     await_links(&fixture, 0);
     // As podman does: the same container in a new netns, without a DEL.
-    fixture.node.write("/run/conf", native().to_string()).unwrap();
+    fixture
+        .node
+        .write("/run/conf", native().to_string())
+        .unwrap();
     let again = "ip netns add p
         CNI_COMMAND=ADD CNI_CONTAINERID=p CNI_NETNS=/run/netns/p CNI_IFNAME=eth0 \
         CNI_PATH=/opt/cni/bin /opt/cni/bin/headcni </run/conf >/dev/null";

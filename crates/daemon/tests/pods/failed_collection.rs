@@ -1,7 +1,7 @@
 //! A failed collection is reported and retried.
 
 use crate::agent::{GRACE, INTERVAL, Step};
-use crate::fixture::{STATE_DIR, PodsNode, bridge, observations, orphan};
+use crate::fixture::{PodsNode, STATE_DIR, bridge, observations, orphan};
 
 #[test]
 fn a_failed_del_is_reported_and_retried_after_an_interval() {
@@ -52,6 +52,9 @@ fn an_unfinished_add_is_undone_by_its_record_only() {
     assert!(fixture.has_record("p"), "its resources still exist");
 
     fixture.shell("mv /opt/cni/bin/elsewhere /opt/cni/bin/bridge");
-    assert_eq!(fixture.collected(observations()), [orphan("state", "p", "HalfMade")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "p", "HalfMade")]
+    );
     fixture.node.assert_unchanged(&before);
 }

@@ -4,7 +4,7 @@ use lab::Netns;
 use rstest::rstest;
 
 use crate::ended_pods::await_links;
-use crate::fixture::{PodsNode, bridge, observations, daily_observations, native, orphan};
+use crate::fixture::{PodsNode, bridge, daily_observations, native, observations, orphan};
 
 /// Wrappers that hide netns from a process.
 const ELSEWHERE: [(&str, &str); 3] = [
@@ -43,7 +43,10 @@ fn nothing_is_collected_while_netns_are_hidden(#[case] conf: serde_json::Value) 
         fixture.node.assert_unchanged(&before);
     }
     // With visible netns, the ended pod is collected.
-    assert_eq!(fixture.collected(observations()), [orphan("state", "dead", "Died")]);
+    assert_eq!(
+        fixture.collected(observations()),
+        [orphan("state", "dead", "Died")]
+    );
     assert!(fixture.has_record("running"));
 }
 

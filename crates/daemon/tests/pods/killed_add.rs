@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::agent::{GRACE, Step};
 use crate::ended_pods::await_links;
-use crate::fixture::{PodsNode, bridge, call, observations, native, with_port};
+use crate::fixture::{PodsNode, bridge, call, native, observations, with_port};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Namespace {

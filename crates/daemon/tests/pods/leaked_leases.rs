@@ -4,7 +4,7 @@ use lab::Netns;
 use rstest::rstest;
 
 use crate::ended_pods::await_links;
-use crate::fixture::{LEASE_DIR, STATE_DIR, PodsNode, observations, native, orphan};
+use crate::fixture::{LEASE_DIR, PodsNode, STATE_DIR, native, observations, orphan};
 
 /// A node with a running pod, and the lease of another one without record and link.
 fn leaked() -> (PodsNode, String, lab::Snapshot) {

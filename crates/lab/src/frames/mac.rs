@@ -42,7 +42,9 @@ impl FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts.next().with_context(|| format!("{text:?} is too short for a MAC"))?;
+            let part = parts
+                .next()
+                .with_context(|| format!("{text:?} is too short for a MAC"))?;
             *byte = u8::from_str_radix(part, 16).with_context(|| format!("parse MAC {text:?}"))?;
         }
         if parts.next().is_some() {

@@ -39,7 +39,9 @@ impl Headscale {
         // The output has a secret and must not be in the error.
         let answer = self.cli(create.into_iter().chain(owner))?;
         let key = answer["key"].as_str();
-        Ok(key.context("no key in the output of preauthkeys create")?.to_owned())
+        Ok(key
+            .context("no key in the output of preauthkeys create")?
+            .to_owned())
     }
 
     pub fn nodes(&self) -> Result<Vec<Value>> {

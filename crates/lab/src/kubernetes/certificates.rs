@@ -101,7 +101,12 @@ impl Authority {
         self.sign(&params, dir, "user")
     }
 
-    fn sign(&self, params: &CertificateParams, dir: &Path, name: &str) -> Result<KeyAndCertificate> {
+    fn sign(
+        &self,
+        params: &CertificateParams,
+        dir: &Path,
+        name: &str,
+    ) -> Result<KeyAndCertificate> {
         let key = KeyPair::generate().context("make a key")?;
         let signed = params
             .signed_by(&key, &self.issuer)

@@ -76,7 +76,13 @@ impl Program {
         };
         eventually_slowly(START, what, poll)
             .flatten()
-            .with_context(|| format!("the log of {} ends with:\n{}", self.name, last_lines(&self.log())))
+            .with_context(|| {
+                format!(
+                    "the log of {} ends with:\n{}",
+                    self.name,
+                    last_lines(&self.log())
+                )
+            })
     }
 
     pub(super) fn log(&self) -> String {

@@ -87,7 +87,9 @@ impl Pings {
 
     /// Waits for so many more answers of each address: 50 take at least a second.
     pub fn await_more_answers(&self, count: u64) -> Result<()> {
-        let goals = self.streams().map(|stream| (stream, stream.answers() + count));
+        let goals = self
+            .streams()
+            .map(|stream| (stream, stream.answers() + count));
         for (stream, goal) in goals.collect::<Vec<_>>() {
             eventually_slowly(JOIN_TIMEOUT, "more answers", || {
                 (stream.answers() >= goal).then_some(())

@@ -36,9 +36,7 @@ impl DaemonNode {
     /// A node with the pod CIDR 10.244.1.0/24.
     #[track_caller]
     pub fn new() -> Self {
-        Self::with_config(
-            "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}",
-        )
+        Self::with_config("network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}")
     }
 
     #[track_caller]
@@ -147,10 +145,8 @@ impl DaemonNode {
 
     /// The addresses that have a lease file.
     pub fn leases(&self) -> Vec<String> {
-        let listed = self.sh(
-            "cd /var/lib/cni/networks 2>/dev/null || exit 0
-             ls headcni/headcni 2>/dev/null || ls headcni 2>/dev/null || true",
-        );
+        let listed = self.sh("cd /var/lib/cni/networks 2>/dev/null || exit 0
+             ls headcni/headcni 2>/dev/null || ls headcni 2>/dev/null || true");
         let names = listed.lines().filter(|name| name.parse::<IpAddr>().is_ok());
         names.map(str::to_owned).collect()
     }
@@ -159,7 +155,11 @@ impl DaemonNode {
     pub fn records(&self) -> Vec<String> {
         let listed = self.sh("ls /var/lib/cni/headcni/headcni 2>/dev/null || true");
         let is_record = |name: &&str| !name.starts_with("new.");
-        listed.lines().filter(is_record).map(str::to_owned).collect()
+        listed
+            .lines()
+            .filter(is_record)
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The host ends of pods' veth pairs.

@@ -218,11 +218,7 @@ impl MeshCluster {
         Self::with(topology, &tools::HEADSCALE, BOTH)
     }
 
-    fn with(
-        topology: Topology,
-        version: &GoModule,
-        families: &'static [Family],
-    ) -> Result<Self> {
+    fn with(topology: Topology, version: &GoModule, families: &'static [Family]) -> Result<Self> {
         let address = IpAddr::V4(topology.server_port.v4);
         let headscale = Headscale::start(&topology.server, version, address)?;
         headscale.set_policy(&open_policy(NODE_TAG, &cluster_cidrs(families)))?;

@@ -13,10 +13,7 @@ const EXPERIMENT: EtherType = EtherType(0x88b5);
 #[test]
 fn both_ends_see_a_frame_as_it_was_sent() {
     let wire = Wire::new();
-    let (mut here, mut there) = (
-        wire.capture(),
-        Capture::start(&wire.victim, LINK).unwrap(),
-    );
+    let (mut here, mut there) = (wire.capture(), Capture::start(&wire.victim, LINK).unwrap());
     let frame = Ethernet::new(FORGED, FORGED).frame(EXPERIMENT, &[7; 100]);
     wire.send(&frame);
     for (capture, direction) in [(&mut here, Direction::Out), (&mut there, Direction::In)] {

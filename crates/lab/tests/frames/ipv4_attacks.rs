@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use lab::frames::{Arp, Ethernet, Icmp, Ipv4, Mac};
 use lab::{Netns, eventually};
 
-use crate::wire::{ATTACKER, FORGED, LINK, TIMEOUT, Wire, VICTIM};
+use crate::wire::{ATTACKER, FORGED, LINK, TIMEOUT, VICTIM, Wire};
 
 /// An unused address.
 const UNUSED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lab::frames::{Ethernet, Icmpv6, Ipv6, Mac, RouterAdvertisement};
 use lab::{Netns, eventually};
 
-use crate::wire::{ATTACKER6, FORGED, LINK, TIMEOUT, Wire, VICTIM6};
+use crate::wire::{ATTACKER6, FORGED, LINK, TIMEOUT, VICTIM6, Wire};
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The link-local address of a fake router.
@@ -52,8 +52,7 @@ fn has_route_and_address(wire: &Wire) -> (bool, bool) {
 #[test]
 fn a_router_advertisement_adds_a_route_and_an_address() {
     let wire = Wire::new();
-    wire
-        .victim
+    wire.victim
         .sysctl("net.ipv6.conf.up0.accept_ra", "1")
         .unwrap();
     eventually(TIMEOUT, "the victim accepts it", || {
@@ -68,8 +67,7 @@ fn a_router_advertisement_adds_a_route_and_an_address() {
 #[test]
 fn a_router_advertisement_is_ignored_without_accept_ra() {
     let wire = Wire::new();
-    wire
-        .victim
+    wire.victim
         .sysctl("net.ipv6.conf.up0.accept_ra", "0")
         .unwrap();
     advertise(&wire);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use lab::kubernetes::{ControlPlane, User};
-use lab::scenario::{CLUSTER_CIDRS};
+use lab::scenario::CLUSTER_CIDRS;
 use lab::{Netns, Node, Underlay, eventually};
 use serde_json::{Value, json};
 

@@ -3,7 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use lab::{EchoServer, Family, Load, Netns, Node, Port, PingStream, Underlay, eventually, latency, throughput};
+use lab::{
+    EchoServer, Family, Load, Netns, Node, PingStream, Port, Underlay, eventually, latency,
+    throughput,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// For answers that are on their way.

@@ -5,7 +5,7 @@ use std::thread;
 
 use ipnet::IpNet;
 use lab::frames::{Arp, EtherType, Ethernet, Ipv4, Mac};
-use lab::{SnifferReport, NatKind, Netns, Node, RawLink, Underlay};
+use lab::{NatKind, Netns, Node, RawLink, SnifferReport, Underlay};
 
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 10);
 

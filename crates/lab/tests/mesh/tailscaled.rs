@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use lab::{Headscale, Join, NatKind, Netns, Node, Tailscaled, Underlay, eventually, open_policy, tools};
+use lab::{
+    Headscale, Join, NatKind, Netns, Node, Tailscaled, Underlay, eventually, open_policy, tools,
+};
 
 const TAG: &str = "tag:k8s-node";
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster};
 use lab::Node;
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster};
 
 /// The cluster's nodes have smaller numbers.
 const FIRST: usize = 100;

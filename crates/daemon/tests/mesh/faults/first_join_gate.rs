@@ -1,8 +1,7 @@
 //! The conflist is written once the mesh has served the node, and is never withdrawn.
 
-use lab::scenario::{JOIN_TIMEOUT, MeshCluster};
 use lab::eventually;
-
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster};
 
 const CONFLIST: &str = "/etc/cni/net.d/10-headcni.conflist";
 
@@ -29,11 +28,9 @@ fn the_conflist_appears_after_the_first_join_and_then_stays() {
     cluster.headscale.kill().unwrap();
     node.kill_daemon().unwrap();
     node.start_daemon().unwrap();
-    node
-        .await_condition("HeadscaleReachable", false, JOIN_TIMEOUT)
+    node.await_condition("HeadscaleReachable", false, JOIN_TIMEOUT)
         .unwrap();
-    node
-        .await_condition("CNIConfigWritten", true, JOIN_TIMEOUT)
+    node.await_condition("CNIConfigWritten", true, JOIN_TIMEOUT)
         .unwrap();
     eventually(JOIN_TIMEOUT, "a pod starts", || node.pod("p").ok()).unwrap();
 }

@@ -29,7 +29,10 @@ fn a_node_that_was_deleted_expired_logged_out_or_unapproved_recovers() {
         });
         node.await_ready(JOIN_TIMEOUT).unwrap();
         let logins = node.log().matches("joining the mesh").count();
-        assert!(logins <= 3, "each login invalidates the one before: {logins}");
+        assert!(
+            logins <= 3,
+            "each login invalidates the one before: {logins}"
+        );
 
         traffic.assert_outage("node expired in Headscale", REJOIN, || {
             until_repaired(node, "join", "joined the mesh", || {

@@ -43,9 +43,8 @@ fn pods_come_and_go(nodes: &[MeshNode], traffic: &Traffic, answers: u64) {
 fn reboot(node: &mut MeshNode) {
     let pid = node.tailscaled_pid().unwrap();
     node.kill_daemon().unwrap();
-    node
-        .sh(&format!(
-            "sysctl -q -w net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0
+    node.sh(&format!(
+        "sysctl -q -w net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0
              kill -9 {pid}; rm -rf /run/headcni
              nft flush ruleset
              for family in -4 -6; do
@@ -56,8 +55,8 @@ fn reboot(node: &mut MeshNode) {
                  ip $family route flush proto 104 type unreachable || true
              done
              ip address flush dev lo scope global"
-        ))
-        .unwrap();
+    ))
+    .unwrap();
 }
 
 fn assert_status_ok(node: &MeshNode) {
@@ -76,8 +75,7 @@ fn pods_work_without_headscale_also_after_a_reboot() {
         traffic.assert_no_loss("Headscale killed, pods added and deleted", || {
             cluster.headscale.kill().unwrap();
             for node in &cluster.nodes {
-                node
-                    .await_condition("HeadscaleReachable", false, JOIN_TIMEOUT)
+                node.await_condition("HeadscaleReachable", false, JOIN_TIMEOUT)
                     .unwrap();
                 assert_status_ok(node);
             }
@@ -87,39 +85,34 @@ fn pods_work_without_headscale_also_after_a_reboot() {
         traffic.assert_outage("Headscale back", REJOIN, || {
             cluster.headscale.restart().unwrap();
             for node in &cluster.nodes {
-                node
-                    .await_condition("HeadscaleReachable", true, JOIN_TIMEOUT * 3)
+                node.await_condition("HeadscaleReachable", true, JOIN_TIMEOUT * 3)
                     .unwrap();
                 node.await_ready(JOIN_TIMEOUT).unwrap();
             }
         });
 
-        traffic.assert_outage(
-            "node rebooted while Headscale is down",
-            REJOIN,
-            || {
-                cluster.headscale.kill().unwrap();
-                let node = &mut cluster.nodes[0];
-                reboot(node);
-                assert!(node.file(CONFLIST).exists());
-                assert_status_ok(node);
-                // A pod before the daemon must not send in clear either.
-                let one = node.pod("one").unwrap();
-                sleep(BEFORE_DAEMON);
-                node.start_daemon().unwrap();
-                for condition in ["NetworkReady", "CNIConfigWritten"] {
-                    node.await_condition(condition, true, JOIN_TIMEOUT).unwrap();
-                }
-                let other = node.pod("other").unwrap();
-                for ip in other.ips.iter().chain(&traffic.client.ips) {
-                    await_ping(&one, *ip);
-                }
-                assert_status_ok(node);
-                assert!(!node.condition("RoutesServed").unwrap().0);
-                assert!(node.file(CONFLIST).exists());
-                cluster.headscale.restart().unwrap();
-            },
-        );
+        traffic.assert_outage("node rebooted while Headscale is down", REJOIN, || {
+            cluster.headscale.kill().unwrap();
+            let node = &mut cluster.nodes[0];
+            reboot(node);
+            assert!(node.file(CONFLIST).exists());
+            assert_status_ok(node);
+            // A pod before the daemon must not send in clear either.
+            let one = node.pod("one").unwrap();
+            sleep(BEFORE_DAEMON);
+            node.start_daemon().unwrap();
+            for condition in ["NetworkReady", "CNIConfigWritten"] {
+                node.await_condition(condition, true, JOIN_TIMEOUT).unwrap();
+            }
+            let other = node.pod("other").unwrap();
+            for ip in other.ips.iter().chain(&traffic.client.ips) {
+                await_ping(&one, *ip);
+            }
+            assert_status_ok(node);
+            assert!(!node.condition("RoutesServed").unwrap().0);
+            assert!(node.file(CONFLIST).exists());
+            cluster.headscale.restart().unwrap();
+        });
         for node in &cluster.nodes {
             node.await_ready(JOIN_TIMEOUT * 3).unwrap();
         }

@@ -41,9 +41,11 @@ fn run_networkd(node: &MeshNode, link: &str) -> String {
     let networkd = Running::spawn(&mut command, b"").unwrap();
     let await_configured = |link: &str| {
         let end = format!("{link}: State changed: configuring -> configured");
-        eventually(JOIN_TIMEOUT, &format!("networkd has configured {link}"), || {
-            since().contains(&end).then_some(())
-        })
+        eventually(
+            JOIN_TIMEOUT,
+            &format!("networkd has configured {link}"),
+            || since().contains(&end).then_some(()),
+        )
         .unwrap_or_else(|error| panic!("{error}: {}", since()));
     };
     await_configured("eth0");
@@ -80,8 +82,7 @@ fn networkd_leaves_our_rules_alone_or_they_are_restored() {
             node.node.write(path, text).unwrap();
         }
         // A read-only /sys tells networkd that there is no udev to wait for.
-        node
-            .sh("mount -o remount,ro /sys
+        node.sh("mount -o remount,ro /sys
                  mkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/lldp
                  chown -R systemd-network:systemd-network /run/systemd/netif")
             .unwrap();

@@ -8,17 +8,16 @@ use super::{KERNEL_RESTORE, TAILSCALED_RESTART, await_path, with_two_nodes};
 /// Drops UDP from the peer, not from Headscale and its DERP server.
 fn block_udp(node: &MeshNode, from: &Port) {
     let (v4, v6) = (from.v4, from.v6.unwrap());
-    node
-        .sh(&format!(
-            "nft 'table inet block {{
+    node.sh(&format!(
+        "nft 'table inet block {{
                 chain input {{
                     type filter hook input priority raw; policy accept;
                     ip saddr {v4} meta l4proto udp drop
                     ip6 saddr {v6} meta l4proto udp drop
                 }}
             }}'"
-        ))
-        .unwrap();
+    ))
+    .unwrap();
 }
 
 fn changes(node: &MeshNode) -> f64 {

@@ -18,12 +18,11 @@ fn mesh_ifindex(node: &MeshNode) -> u64 {
 /// Replaces a program by another file, on this node only.
 fn upgrade(node: &MeshNode, program: &Path) {
     let program = program.display();
-    node
-        .sh(&format!(
-            "new=$(mktemp /run/new.XXXXXX); cp {program} $new; echo >>$new; chmod 0755 $new
+    node.sh(&format!(
+        "new=$(mktemp /run/new.XXXXXX); cp {program} $new; echo >>$new; chmod 0755 $new
              mount --bind $new {program}"
-        ))
-        .unwrap();
+    ))
+    .unwrap();
 }
 
 #[test]
@@ -56,20 +55,14 @@ fn a_restart_or_upgrade_of_the_daemon_loses_no_packet() {
 #[test]
 fn a_killed_tailscaled_is_restarted() {
     with_two_nodes(|cluster, traffic| {
-        for (nth, what) in [
-            "client's tailscaled killed",
-            "server's tailscaled killed",
-        ]
-        .into_iter()
-        .enumerate()
+        for (nth, what) in ["client's tailscaled killed", "server's tailscaled killed"]
+            .into_iter()
+            .enumerate()
         {
             let node = &cluster.nodes[nth];
             let before = node.tailscaled_pid().unwrap();
             traffic.assert_total_outage(what, TAILSCALED_RESTART, || {
-                node
-                    .node
-                    .run(["kill", "-9", &before.to_string()])
-                    .unwrap();
+                node.node.run(["kill", "-9", &before.to_string()]).unwrap();
                 eventually(JOIN_TIMEOUT, "another tailscaled", || {
                     node.tailscaled_pid().ok().filter(|pid| *pid != before)
                 })
@@ -97,12 +90,7 @@ fn a_killed_tailscaled_is_restarted() {
 /// that none crosses the underlay.
 fn ping_in_vain(node: &MeshNode, pod: &AttachedPod, ips: &[IpAddr]) {
     eventually(JOIN_TIMEOUT, "the mesh interface is gone", || {
-        node
-            .node
-            .link("headcni01")
-            .unwrap()
-            .is_none()
-            .then_some(())
+        node.node.link("headcni01").unwrap().is_none().then_some(())
     })
     .unwrap();
     for to in ips {
@@ -135,11 +123,10 @@ fn packets_to_tailnet_ips_are_never_in_clear_while_tailscaled_is_down() {
         // A starting daemon knows the tailnet addresses without a tailscaled and without its nft table.
         let program = tools::TAILSCALE.program("tailscaled");
         let program = program.display();
-        node
-            .sh(&format!(
-                "nft delete table inet headcni; mount --bind /bin/false {program}"
-            ))
-            .unwrap();
+        node.sh(&format!(
+            "nft delete table inet headcni; mount --bind /bin/false {program}"
+        ))
+        .unwrap();
         node.start_daemon().unwrap();
         eventually(JOIN_TIMEOUT, "a table", || {
             node.sh("nft list table inet headcni").ok()

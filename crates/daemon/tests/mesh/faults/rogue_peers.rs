@@ -28,7 +28,10 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
                 let key = cluster.headscale.user_preauth_key("visitor").unwrap();
                 rogues.push(join(cluster, &visitor, &key, UNUSED));
                 // An administrator's mistake.
-                cluster.headscale.approve_routes("visitor", &[UNUSED]).unwrap();
+                cluster
+                    .headscale
+                    .approve_routes("visitor", &[UNUSED])
+                    .unwrap();
                 await_served_by(cluster, "visitor", UNUSED);
                 for node in &cluster.nodes {
                     let claim = format!("visitor claims {UNUSED}, and has not the tag");

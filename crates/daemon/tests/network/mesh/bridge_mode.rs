@@ -3,7 +3,7 @@
 use lab::eventually;
 use node_config::{Config, Mode};
 
-use super::{LINK, Meshed, UNUSED_LOCAL, REMOTE_PODS, mesh, wanted_by, route_to};
+use super::{LINK, Meshed, REMOTE_PODS, UNUSED_LOCAL, mesh, route_to, wanted_by};
 use crate::controller::with_controller;
 use crate::fixture::{BASE, GATEWAYS, LOCAL, SOON};
 
@@ -35,7 +35,8 @@ fn the_bridge_address_becomes_the_source_as_soon_as_it_exists() {
         );
         let is_asked_about = SOON * 3;
         for (family, limit) in [(0, SOON), (1, is_asked_about)] {
-            let source = || route_to(node, REMOTE_PODS[family], &[]).filter(|(_, s)| s == GATEWAYS[family]);
+            let source =
+                || route_to(node, REMOTE_PODS[family], &[]).filter(|(_, s)| s == GATEWAYS[family]);
             let (link, _) = eventually(limit, "the source", source).unwrap();
             assert_eq!(link, LINK);
         }

@@ -3,7 +3,7 @@
 use lab::Netns;
 use node_hostnet::{self, Mesh, PodLinks};
 
-use super::{Meshed, mesh, wanted, rules_and_routes};
+use super::{Meshed, mesh, rules_and_routes, wanted};
 
 fn tuning() -> Mesh {
     Mesh {

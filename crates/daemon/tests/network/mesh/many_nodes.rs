@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lab::{Netns, eventually};
 
-use super::{Meshed, mesh_to, wanted, route_to};
+use super::{Meshed, mesh_to, route_to, wanted};
 use crate::controller::with_controller;
 use crate::fixture::SOON;
 
@@ -41,9 +41,12 @@ fn routes_to_200_nodes_are_added_and_checked_within_a_second() {
             "{:?}",
             began.elapsed()
         );
-        meshed
-            .fixture
-            .passed(&super::wanted_by(&config, crate::fixture::LOCAL, base, None));
+        meshed.fixture.passed(&super::wanted_by(
+            &config,
+            crate::fixture::LOCAL,
+            base,
+            None,
+        ));
         assert_eq!(count(&meshed), 0);
     }
 }

@@ -4,7 +4,7 @@
 use lab::{Netns, Running, eventually, tools};
 use tempfile::TempDir;
 
-use super::{LINK, Meshed, REMOTE_PODS, mesh, wanted, route_to, rules_and_routes};
+use super::{LINK, Meshed, REMOTE_PODS, mesh, route_to, rules_and_routes, wanted};
 use crate::controller::with_controller;
 use crate::fixture::SOON;
 

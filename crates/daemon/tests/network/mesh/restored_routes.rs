@@ -3,9 +3,9 @@
 use lab::{Netns, eventually};
 use rstest::rstest;
 
-use super::{LINK, MAKE_TUN, Meshed, REMOTE_PODS, mesh, wanted, route_to, rules_and_routes};
+use super::{LINK, MAKE_TUN, Meshed, REMOTE_PODS, mesh, route_to, rules_and_routes, wanted};
 use crate::controller::{RunningController, with_controller};
-use crate::fixture::{SOON, HostnetNode, await_answer};
+use crate::fixture::{HostnetNode, SOON, await_answer};
 
 /// Waits until rules and routes are as before, in any order.
 #[track_caller]
@@ -17,7 +17,11 @@ fn await_routes(fixture: &HostnetNode, before: &str) {
     };
     let is_back = || (sorted(&rules_and_routes(fixture)) == sorted(before)).then_some(());
     let back = eventually(SOON, "rules and routes", is_back);
-    assert!(back.is_ok(), "{before}\nis now\n{}", rules_and_routes(fixture));
+    assert!(
+        back.is_ok(),
+        "{before}\nis now\n{}",
+        rules_and_routes(fixture)
+    );
 }
 
 #[track_caller]
@@ -25,7 +29,11 @@ fn assert_settled(controller: &RunningController) {
     controller.settle();
     let reconciles = controller.reconciles();
     controller.settle();
-    assert_eq!(controller.reconciles(), reconciles, "reconciles do not settle");
+    assert_eq!(
+        controller.reconciles(),
+        reconciles,
+        "reconciles do not settle"
+    );
 }
 
 #[rstest]
@@ -106,7 +114,8 @@ fn mesh_routes_are_added_and_removed_with_the_desired_state() {
     with_controller(&meshed.fixture, wanted(None), |controller| {
         let without = rules_and_routes(&meshed.fixture);
         controller.want(wanted(Some(&mesh())));
-        let is_routed = || route_to(meshed.node(), REMOTE_PODS[0], &[]).filter(|(link, _)| link == LINK);
+        let is_routed =
+            || route_to(meshed.node(), REMOTE_PODS[0], &[]).filter(|(link, _)| link == LINK);
         eventually(SOON, "a route", is_routed).unwrap();
         controller.settle();
         controller.want(wanted(None));

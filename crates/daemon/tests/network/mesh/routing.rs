@@ -4,8 +4,11 @@ use lab::Netns;
 use node_config::Config;
 use rstest::rstest;
 
-use super::{LINK, PEER_TAILNET_IPS, Meshed, UNUSED_LOCAL, UNASSIGNED, REMOTES, REMOTE_PODS, mesh, mesh_to, on, wanted, wanted_by, route_to, rules_and_routes};
-use crate::fixture::{BASE, GATEWAYS, LOCAL, HostnetNode};
+use super::{
+    LINK, Meshed, PEER_TAILNET_IPS, REMOTE_PODS, REMOTES, UNASSIGNED, UNUSED_LOCAL, mesh, mesh_to,
+    on, route_to, rules_and_routes, wanted, wanted_by,
+};
+use crate::fixture::{BASE, GATEWAYS, HostnetNode, LOCAL};
 
 /// As with a tailscaled that accepted a route to everything.
 const DIVERTING_RULES: &str = "
@@ -21,7 +24,11 @@ fn assert_routed(meshed: &Meshed, family: usize) {
     let lookup = |to: &str, more: &[&str]| route_to(node, to, more);
     let by = |link: &str, source: &str| Some((link.to_owned(), source.to_owned()));
     let gateway = GATEWAYS[family];
-    assert_eq!(lookup(REMOTE_PODS[family], &[]), by(LINK, gateway), "another node's");
+    assert_eq!(
+        lookup(REMOTE_PODS[family], &[]),
+        by(LINK, gateway),
+        "another node's"
+    );
     assert_eq!(lookup(UNUSED_LOCAL[family], &[]), None, "this node's");
     assert_eq!(lookup(UNASSIGNED[family], &[]), None, "no node's");
     assert_eq!(lookup(gateway, &[]), by("lo", gateway), "the gateway");
@@ -152,7 +159,10 @@ fn removing_the_mesh_removes_all_its_state() {
     let meshed = Meshed::new();
     let fixture = &meshed.fixture;
     let all = |fixture: &HostnetNode| {
-        let state = [rules_and_routes(fixture), fixture.node.nft_ruleset().unwrap()];
+        let state = [
+            rules_and_routes(fixture),
+            fixture.node.nft_ruleset().unwrap(),
+        ];
         let mut routes = fixture.node.routes().unwrap();
         // Routes of the kernel, which change.
         routes.retain(|route| !route.contains("table local"));

@@ -6,7 +6,7 @@ use lab::frames::Frame;
 use lab::{Capture, Netns};
 use node_hostnet::Mesh;
 
-use super::{PEER_TAILNET_IPS, Meshed, UNASSIGNED, REMOTE_PODS, mesh, on, wanted};
+use super::{Meshed, PEER_TAILNET_IPS, REMOTE_PODS, UNASSIGNED, mesh, on, wanted};
 use crate::fixture::{GATEWAYS, await_answer, reaches, seen};
 
 /// The routes that tailscaled adds to its peers.
@@ -29,7 +29,11 @@ fn pods_are_not_masqueraded_in_cluster_and_tailnet() {
         assert_eq!(seen(&pod, &meshed.peer, there), *own, "another node's pod");
         let gateway: IpAddr = GATEWAYS[family].parse().unwrap();
         assert_eq!(seen(meshed.node(), &meshed.peer, there), gateway);
-        assert_eq!(seen(&pod, &meshed.peer, PEER_TAILNET_IPS[family]), *own, "a member");
+        assert_eq!(
+            seen(&pod, &meshed.peer, PEER_TAILNET_IPS[family]),
+            *own,
+            "a member"
+        );
         // And in the other direction.
         assert_eq!(
             seen(&meshed.peer, &pod, &own.to_string()).is_ipv4(),
@@ -118,7 +122,8 @@ fn with_the_mesh_interface_down_pods_get_an_icmp_error_at_once() {
     let meshed = Meshed::new();
     meshed.fixture.run("ip link set headcni01 down");
     let outcome = meshed.fixture.pass(&wanted(Some(&mesh()))).unwrap();
-    let message = "other nodes can't be reached: headcni01 is off: run \"ip link set headcni01 up\"";
+    let message =
+        "other nodes can't be reached: headcni01 is off: run \"ip link set headcni01 up\"";
     let failure = outcome.failure.unwrap();
     assert!(failure.starts_with(message), "{failure}");
     let (pod, _) = meshed.fixture.pod("a");

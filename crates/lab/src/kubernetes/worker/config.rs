@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{IMAGE, MANIFESTS, ProxyMode, SOCKET, READ_ONLY_SERVER};
+use super::{IMAGE, MANIFESTS, ProxyMode, READ_ONLY_SERVER, SOCKET};
 use crate::scenario::CLUSTER_CIDRS;
 
 /// `restrict_oom_score_adj`: root without `CAP_SYS_RESOURCE` cannot lower the OOM score of containers.

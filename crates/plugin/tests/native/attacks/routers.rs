@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Icmpv6, Ipv6, Mac, IpNumber, RouterAdvertisement};
+use lab::frames::{Ethernet, Icmpv6, IpNumber, Ipv6, Mac, RouterAdvertisement};
 use lab::{Netns, eventually};
 use rstest::rstest;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Frame, Ipv4, IpNumber};
+use lab::frames::{Ethernet, Frame, IpNumber, Ipv4};
 use lab::{Capture, EchoServer, Family, Netns, RawLink};
 use rstest::rstest;
 use serde_json::{Value, json};

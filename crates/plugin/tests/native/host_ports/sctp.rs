@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Frame, Ipv4, IpNumber};
+use lab::frames::{Ethernet, Frame, IpNumber, Ipv4};
 use lab::{Capture, RawLink};
 
 use super::{Site, UPLINK, mapping, publishing};
