@@ -1,5 +1,6 @@
 //! Ready-made set-ups for tests. Pick the smallest one that can show what you test:
 //!
+//! - [`PluginNode`]: one node on which the plugin is called for pods.
 //! - [`DaemonNode`]: one node with the real daemon and plugin, without a mesh.
 //! - [`MeshCluster`]: nodes with real daemons and tailscaleds on a real Headscale.
 //! - [`KubeApi`]: a real kube-apiserver beside a [`MeshCluster`]; Nodes and Pods are objects only.
@@ -11,6 +12,7 @@ mod kube_api;
 mod kube_cluster;
 mod mesh_cluster;
 mod mesh_node;
+mod plugin_node;
 
 use anyhow::Result;
 
@@ -28,6 +30,7 @@ pub use mesh_cluster::{
     CLUSTER_CIDRS, JOIN_TIMEOUT, MeshCluster, MeshClusterBuilder, NODE_TAG, Site, Topology,
 };
 pub use mesh_node::{AttachedPod, MeshNode, MeshPath};
+pub use plugin_node::PluginNode;
 
 const CONFIG: &str = "/etc/headcni/daemon.yaml";
 const ADMIN: &str = "127.0.0.1:9844";

@@ -100,7 +100,7 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
         let times = [50, 90, 99].map(|percent| millis(percentile(times, percent)));
         [name.to_owned()].into_iter().chain(times).collect()
     });
-    println!("{}", markdown(1, &["daemon", "p50", "p90", "p99"], rows));
+    println!("{}", markdown(1, "daemon | p50 | p90 | p99", rows));
     println!("{}", goals(&idle, &with, &without));
     Ok(())
 }

@@ -126,10 +126,8 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     rows.push(row("VERSION", "headcni", version));
     println!("## headcni on top of a delegate\n");
     println!("{iterations} calls each; CPU is user + system, children included.\n");
-    let head = [
-        "call", "by", "wall p50", "p90", "p99", "CPU p50", "p90", "p99",
-    ];
-    println!("{}", markdown(2, &head, rows));
+    let head = "call | by | wall p50 | p90 | p99 | CPU p50 | p90 | p99";
+    println!("{}", markdown(2, head, rows));
     Ok(())
 }
 

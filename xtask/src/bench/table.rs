@@ -11,14 +11,15 @@ use super::call::Cost;
 /// A table whose first columns hold text and whose others hold numbers.
 pub(super) fn markdown(
     text_columns: usize,
-    head: &[&str],
+    head: &str,
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let mut table = line(&head.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let rules = (0..head.len()).map(|nth| if nth < text_columns { "---" } else { "--:" });
-    table.extend(["|", &rules.collect::<Vec<_>>().join("|"), "|\n"]);
-    table.extend(rows.into_iter().map(|row| line(&row)));
+    let columns = head.split(" | ").count();
+    let rules = (0..columns).map(|nth| if nth < text_columns { "---" } else { "--:" });
+    let rules = rules.collect::<Vec<_>>().join("|");
+    let mut table = format!("| {head} |\n|{rules}|\n");
+    let line = |row: Vec<String>| format!("| {} |\n", row.join(" | "));
+    table.extend(rows.into_iter().map(line));
     table
 }
 
@@ -34,7 +35,7 @@ pub(super) fn goals(goals: impl IntoIterator<Item = Goal>) -> String {
         };
         vec![goal, measured, result.to_owned()]
     });
-    markdown(1, &["goal", "measured", ""], rows)
+    markdown(1, "goal | measured | result", rows)
 }
 
 /// Kernel and processors of this machine.
@@ -93,7 +94,7 @@ mod tests {
         let goal = |is_met| ("ADD ≤ 2".to_owned(), "1".to_owned(), is_met);
         let table = goals([goal(Some(true)), goal(Some(false)), goal(None)]);
         let expected = "\
-| goal | measured |  |
+| goal | measured | result |
 |---|--:|--:|
 | ADD ≤ 2 | 1 | met |
 | ADD ≤ 2 | 1 | **missed** |

@@ -27,14 +27,15 @@ pub(super) fn check() -> Result<()> {
     Ok(())
 }
 
-/// What looks like a path among the back-quoted words of the section's table rows.
+/// What looks like a path among the back-quoted words of the table's second column.
 fn paths(text: &str) -> Vec<&str> {
     let section = text
         .split("\n## ")
         .find(|section| section.starts_with(HEADING));
     let rows = section.into_iter().flat_map(str::lines);
-    let rows = rows.filter(|line| line.starts_with('|'));
-    rows.flat_map(|row| row.split('`').skip(1).step_by(2))
+    let cells = rows.filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    cells
+        .flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2))
         .filter(|word| word.contains('/') || word.contains('.'))
         .filter(|word| !word.contains([' ', '(', '<', '=']))
         .collect()
@@ -60,7 +61,7 @@ mod tests {
 
     const TEXT: &str = "# A\n\n`not/here.rs`\n\n## If you want to change X, look at Y\n\n\
         | X | Y |\n|---|---|\n| a | `xtask/src/main.rs` (`dispatch`), `docs/` |\n\
-        | b | `crates/*/Cargo.toml`; `x = y.z` |\n\n## Other\n\n| c | `d.rs` |\n";
+        | `b.env` | `crates/*/Cargo.toml`; `x = y.z` |\n\n## Other\n\n| c | `d.rs` |\n";
 
     #[test]
     fn only_paths_of_the_section_are_checked() {

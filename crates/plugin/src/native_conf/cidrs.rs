@@ -1,29 +1,12 @@
 //! CIDRs of the configuration: `pod_cidr`, `service_cidr`, and the ranges of `ipam`.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cni::{Error, Keys};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use serde_json::{Map, Value};
 
 use crate::delegate::RANGE_PLUGINS;
-
-/// Networks that are reserved by the kernel or by RFCs.
-const RESERVED: [IpNet; 6] = [
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8)),
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 8)),
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 3)),
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 127)),
-    IpNet::V6(Ipv6Net::new_assert(
-        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
-        10,
-    )),
-    IpNet::V6(Ipv6Net::new_assert(
-        Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0),
-        8,
-    )),
-];
 
 /// A CIDR with the key that configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,10 +57,10 @@ fn cidrs(keys: Keys<'_>, key: &str) -> Result<Vec<ConfiguredCidr>, Error> {
                     net.trunc()
                 )));
             }
-            if let Some(reserved) = RESERVED.iter().find(|reserved| overlap(reserved, &net)) {
+            if let Some(special) = net::special_purpose(&net) {
                 return Err(Error::config(format!(
-                    "{name} {net} overlaps the reserved network {}",
-                    reserved.trunc()
+                    "{name} {net} overlaps {}, which is {}",
+                    special.net, special.purpose
                 )));
             }
             Ok(ConfiguredCidr {

@@ -184,8 +184,8 @@ mod tests {
             pod: Pod::from_args(&of.args),
             ips: vec!["10.0.0.2".parse().unwrap(); 1000],
             steps: vec![
-                step(Verb::Add, StepOutcome::Error),
-                step(Verb::Del, StepOutcome::Ok),
+                step(Verb::Add, call_log::StepOutcome::Error),
+                step(Verb::Del, call_log::StepOutcome::Ok),
             ],
         };
         let error = Error::new(11, "in-the-message").with_details("in-the-details");

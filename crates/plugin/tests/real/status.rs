@@ -4,7 +4,7 @@ use lab::{Netns, Node, Noop, Outcome};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 fn status(node: &Node, conf: &Value) -> Outcome {
     run(node, &call("STATUS", conf))

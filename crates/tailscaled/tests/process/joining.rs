@@ -170,7 +170,7 @@ async fn a_server_that_is_away_is_waited_for_and_told_of() {
     assert!(error.to_string().contains("not within 5s"), "{error}");
 
     // It goes on trying by itself.
-    server.resume().unwrap();
+    server.restart().unwrap();
     until("it has joined", async || {
         let status = place.api().status().await.unwrap();
         (status.state == State::Running).then_some(())

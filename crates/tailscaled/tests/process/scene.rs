@@ -207,11 +207,7 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
 }
 
 /// Starts a tailscaled in a node, and joins.
-pub(crate) async fn member(
-    node: &Node,
-    server: &Headscale,
-    route: &str,
-) -> (Place, Supervisor) {
+pub(crate) async fn member(node: &Node, server: &Headscale, route: &str) -> (Place, Supervisor) {
     let place = Place::new(node, Some(server));
     let mut supervisor = place.supervisor();
     supervisor.ensure().await.unwrap();

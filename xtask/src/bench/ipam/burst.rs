@@ -50,17 +50,8 @@ pub(super) fn measure(all: &[StoreCase], pod: &Pod, iterations: usize) -> Result
             }
         }
     }
-    let head = [
-        "call",
-        "by",
-        "leases",
-        "calls/s",
-        "ratio",
-        "call p50",
-        "p99",
-        "CPU per call",
-    ];
-    let table = markdown(2, &head, rows);
+    let head = "call | by | leases | calls/s | ratio | call p50 | p99 | CPU per call";
+    let table = markdown(2, head, rows);
     Ok(format!("{AT_ONCE} at once, {rounds} times:\n\n{table}"))
 }
 

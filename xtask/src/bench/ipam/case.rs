@@ -56,7 +56,7 @@ impl Allocator {
 
     pub(super) fn config(self, store: LeaseStore, state: &Path) -> Value {
         let mut ipam = json!({
-            "type": "ipam",
+            "type": "headcni-ipam",
             "dataDir": self.data_dir(store, state),
             "ranges": leases::ranges(store.leases, store.range),
             "routes": [{ "dst": "0.0.0.0/0" }],

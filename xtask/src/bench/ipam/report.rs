@@ -39,11 +39,9 @@ pub(super) fn calls(all: &[StoreCase]) -> String {
         row.extend(columns(&case.del, &base.del));
         row
     });
-    let head = [
-        "range", "by", "leases", "calls", "ADD p50", "p99", "CPU p50", "ratio", "DEL p50", "p99",
-        "CPU p50", "ratio",
-    ];
-    markdown(2, &head, rows)
+    let head = "range | by | leases | calls | ADD p50 | p99 | CPU p50 | ratio | \
+                DEL p50 | p99 | CPU p50 | ratio";
+    markdown(2, head, rows)
 }
 
 pub(super) fn memory(all: &[Memory], migration: &Migration) -> String {
@@ -51,7 +49,7 @@ pub(super) fn memory(all: &[Memory], migration: &Migration) -> String {
         let (add, del) = (format!("{} KiB", of.add_kib), format!("{} KiB", of.del_kib));
         vec![of.by.name().to_owned(), of.leases.to_string(), add, del]
     });
-    let table = markdown(1, &["peak RSS", "leases", "ADD", "DEL"], rows);
+    let table = markdown(1, "peak RSS | leases | ADD | DEL", rows);
     let Migration { wall, peak_kib } = migration;
     let wall = millis(*wall);
     format!("{table}\nThe ADD that converts {MANY} leases of host-local: {wall}, {peak_kib} KiB.")

@@ -29,16 +29,8 @@ pub(super) fn rates(all: &[Rates]) -> String {
             format!("{:.2}", mean(&pods) / mean(&plain)),
         ]
     });
-    let head = [
-        "family",
-        "connections",
-        "no mesh",
-        "nodes",
-        "pods",
-        "pods / nodes",
-        "pods / no mesh",
-    ];
-    markdown(1, &head, rows)
+    let head = "family | connections | no mesh | nodes | pods | pods / nodes | pods / no mesh";
+    markdown(1, head, rows)
 }
 
 /// CPU seconds of both tailscaleds per gigabyte. They include most of the kernel's work for pods.
@@ -53,14 +45,8 @@ pub(super) fn costs(all: &[Rates]) -> String {
             sent.nodes_to_pods(cost).to_string(),
         ]
     });
-    let head = [
-        "tailscaled's CPU per GB",
-        "connections",
-        "nodes",
-        "pods",
-        "nodes / pods",
-    ];
-    markdown(1, &head, rows)
+    let head = "tailscaled's CPU per GB | connections | nodes | pods | nodes / pods";
+    markdown(1, head, rows)
 }
 
 /// Means over all samples of their p50 and p99.
@@ -78,18 +64,9 @@ pub(super) fn latencies(all: &[Samples<Latency>]) -> String {
         row.push(lost.sum::<usize>().to_string());
         row
     });
-    let head = [
-        "ping",
-        "p50 no mesh",
-        "nodes",
-        "pods",
-        "nodes / pods",
-        "p99 no mesh",
-        "nodes",
-        "pods",
-        "lost",
-    ];
-    markdown(1, &head, rows)
+    let head =
+        "ping | p50 no mesh | nodes | pods | nodes / pods | p99 no mesh | nodes | pods | lost";
+    markdown(1, head, rows)
 }
 
 pub(super) fn joins(times: &[Duration]) -> String {

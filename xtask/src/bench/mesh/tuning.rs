@@ -81,7 +81,7 @@ pub(super) fn report(all: &[Tuning]) -> String {
     });
     markdown(
         0,
-        &["connections", "UDP GRO forwarding off", "on", "on / off"],
+        "connections | UDP GRO forwarding off | on | on / off",
         rows,
     )
 }

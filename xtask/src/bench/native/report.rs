@@ -26,22 +26,9 @@ pub(super) fn calls(all: &[Measured]) -> String {
         row.push(case.system_calls.to_string());
         row
     });
-    let head = [
-        "network",
-        "by",
-        "ADD p50",
-        "p90",
-        "min",
-        "CPU p50",
-        "× floor",
-        "DEL p50",
-        "p90",
-        "min",
-        "CPU p50",
-        "× floor",
-        "system calls of ADD",
-    ];
-    markdown(2, &head, rows)
+    let head = "network | by | ADD p50 | p90 | min | CPU p50 | × floor | \
+                DEL p50 | p90 | min | CPU p50 | × floor | system calls of ADD";
+    markdown(2, head, rows)
 }
 
 fn columns(costs: &[Cost], floor: &[Cost]) -> [String; 5] {
@@ -70,18 +57,8 @@ pub(super) fn bursts(all: &[Measured]) -> String {
         }
         row
     });
-    let head = [
-        "by",
-        "ADD/s",
-        "ADD p50",
-        "p90",
-        "CPU per ADD",
-        "DEL/s",
-        "DEL p50",
-        "p90",
-        "CPU per DEL",
-    ];
-    markdown(1, &head, rows)
+    let head = "by | ADD/s | ADD p50 | p90 | CPU per ADD | DEL/s | DEL p50 | p90 | CPU per DEL";
+    markdown(1, head, rows)
 }
 
 pub(super) fn goals(all: &[Measured]) -> String {

@@ -226,7 +226,7 @@ fn link_up(socket: &Socket, name: &str, place: &str) -> Result<Link, Error> {
 fn check_ruleset(ports: &[HostPort]) -> Result<(), Error> {
     let socket = Socket::netfilter().map_err(kernel_error)?;
     if !ruleset::missing(&socket).map_err(kernel_error)?.is_empty() {
-        return Err(mismatch("the nft ruleset of headcni is missing"));
+        return Err(mismatch("the nftables ruleset of headcni is missing"));
     }
     if ports.is_empty() {
         return Ok(());
