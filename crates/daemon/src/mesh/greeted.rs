@@ -47,7 +47,7 @@ mod tests {
 
     fn peer(key: &str, address: &str, tag: &str) -> PeerStatus {
         PeerStatus {
-            key: key.to_owned(),
+            public_key: key.to_owned(),
             addresses: vec![address.parse().unwrap()],
             tags: vec![tag.to_owned()],
             ..PeerStatus::default()

@@ -182,9 +182,9 @@ mod tests {
 
     fn peer(key: &str, cur_addr: Option<&str>) -> PeerStatus {
         PeerStatus {
-            key: key.to_owned(),
+            public_key: key.to_owned(),
             tags: vec![TAG.to_owned()],
-            cur_addr: direct.map(|address| address.parse().unwrap()),
+            cur_addr: cur_addr.map(|address| address.parse().unwrap()),
             is_online: true,
             is_active: true,
             ..PeerStatus::default()
@@ -200,10 +200,10 @@ mod tests {
             health: Vec::new(),
             addresses: Vec::new(),
             has_tun: Some(true),
-            this: PeerStatus::default(),
+            self_node: PeerStatus::default(),
             peers,
-            unreadable_peers: 0,
-            domain: None,
+            invalid_peers: 0,
+            magic_dns_suffix: None,
         }
     }
 

@@ -134,7 +134,7 @@ mod tests {
     fn a_member_is_known_by_what_it_did_not_choose() {
         let member = |id: &str| PeerStatus {
             id: id.to_owned(),
-            key: "nodekey:ab".to_owned(),
+            public_key: "nodekey:ab".to_owned(),
             host_name: "n1".to_owned(),
             ..PeerStatus::default()
         };

@@ -73,7 +73,7 @@ mod tests {
 
     /// What is blocked, and what passes where that is a part, for a node with 10.244.1.0/24.
     fn look(rules: &[Value], others: &[&str]) -> [String; 2] {
-        let filter = PacketFilter::read(&json!(rules));
+        let filter = PacketFilter::parse(&json!(rules));
         let local = nets(&["10.244.1.0/24"]);
         let found = Passage::look(&filter, &local, &nets(BASE), &nets(others));
         let blocked = found.blocked.iter().map(|(from, _)| from.to_string());
@@ -126,7 +126,7 @@ mod tests {
         let filter = json!([rule(&["10.244.0.0/16"], "*", [0, 65535])]);
         let local = nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]);
         let others = nets(&["10.244.2.0/24", "fd00:244:0:2::/64"]);
-        let found = Passage::look(&PacketFilter::read(&filter), &local, &nets(BASE), &others);
+        let found = Passage::look(&PacketFilter::parse(&filter), &local, &nets(BASE), &others);
         assert_eq!(found.blocked, [(nets(BASE)[1], local[1])]);
         assert_eq!(found.partly, BTreeSet::new());
     }

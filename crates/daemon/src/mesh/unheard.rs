@@ -97,9 +97,9 @@ mod tests {
 
     fn peer(key: &str, received_bytes: u64, sent_bytes: u64) -> PeerStatus {
         PeerStatus {
-            key: key.to_owned(),
-            received_bytes,
-            sent_bytes,
+            public_key: key.to_owned(),
+            rx_bytes: received_bytes,
+            tx_bytes: sent_bytes,
             is_online: true,
             ..PeerStatus::default()
         }

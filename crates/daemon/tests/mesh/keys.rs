@@ -51,7 +51,7 @@ fn a_key_for_one_login_is_enough_for_a_node_and_for_one_only() {
 
     let second = &mut cluster.members[1];
     second.launch().unwrap();
-    told::await_failing(second, "MeshJoined", &["used already: give a new one"]);
+    told::await_failing(second, "MeshJoined", &["already used: configure a new one"]);
     a_node_that_lacks_something_is_told_how_to_get_it(&cluster, &cluster.members[1]);
 
     // A reboot needs no key again, and the file has one that is used up.

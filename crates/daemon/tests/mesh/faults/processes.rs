@@ -48,7 +48,7 @@ fn a_daemon_that_ends_and_comes_back_costs_no_packet() {
             member.await_ready(JOINED).unwrap();
         });
         assert_eq!((member.tailscaled_pid().unwrap(), link(member)), before);
-        assert!(member.log().contains("its program was replaced"));
+        assert!(member.log().contains("executable replaced"));
     });
 }
 
