@@ -137,7 +137,7 @@ impl ControlServer {
         };
         match self.client.with_api_key(&key) {
             Ok(client) => {
-                tracing::info!("the server is asked with another API key");
+                tracing::info!("using a new Headscale API key");
                 (self.client, self.key) = (client, Some(key));
                 (self.asked, self.keys_asked, self.key_expires) = (None, None, None);
                 self.failures = 0;
@@ -145,7 +145,7 @@ impl ControlServer {
             Err(error) => {
                 tracing::warn!(
                     error = display_chain(&error),
-                    "the new API key can't be used"
+                    "failed to use the new Headscale API key"
                 );
             }
         }
@@ -352,8 +352,7 @@ impl ControlServer {
             }),
             None if generation < Generation::V0_28 => {
                 return Err(format!(
-                    "make a pre-auth key: Headscale {generation} makes none without a user; set \
-                     headscale.user"
+                    "create a pre-auth key: Headscale {generation} requires a user; set headscale.user"
                 ));
             }
             None => None,
@@ -372,7 +371,10 @@ impl ControlServer {
     pub(crate) async fn expire_key(&self, key: &PreAuthKey) {
         if let Err(error) = self.client.expire_pre_auth_key(key).await {
             // It expires by itself in a few minutes.
-            tracing::debug!(error = display_chain(&error), "a pre-auth key is left over");
+            tracing::debug!(
+                error = display_chain(&error),
+                "failed to expire an unused pre-auth key"
+            );
         }
     }
 

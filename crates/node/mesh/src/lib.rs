@@ -55,7 +55,7 @@ fn report_disabled(conditions: &Conditions) {
     for condition in CONDITIONS {
         conditions.holds(
             condition,
-            "there is no mesh: headscale.url is not set, or tailscale.mode is off",
+            "the mesh is disabled: headscale.url is not set, or tailscale.mode is off",
         );
     }
 }

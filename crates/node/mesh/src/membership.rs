@@ -217,7 +217,7 @@ impl Membership {
             // With the server away, tailscaled is so busy at times that it answers late, while packets
             // go on. Whoever was well a moment ago is looked at once more before that is told.
             Err(message) if self.is_settled && self.failures == 0 => {
-                tracing::warn!(%message, "a look at the mesh failed");
+                tracing::warn!(%message, "reconcile failed, retrying");
                 None
             }
             Err(message) => {
@@ -254,7 +254,7 @@ impl Membership {
         }
         self.is_unheard = self.unheard.note(&status.peers, now);
         if self.is_unheard {
-            tracing::info!("nothing is heard of other nodes; asking the server");
+            tracing::info!("no packets from peers, checking this node in Headscale");
             server.forget();
         }
         self.is_unheard
@@ -390,7 +390,7 @@ impl Membership {
         if advertised.contains(&NOBODYS) {
             return Ok(());
         }
-        tracing::debug!("this member and the server are made to tell each other again");
+        tracing::debug!("advertising a placeholder route to refresh Headscale and tailscaled");
         // A tailscaled says all again when there is anything new, and is answered in the same way. The
         // next pass takes it away.
         let change = self.kept.change_aside(|memory| {
@@ -399,7 +399,7 @@ impl Membership {
             }
         });
         let outcome = change.await;
-        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+        outcome.map_err(|error| format!("write the mesh state file: {error}"))?;
         let edit = observe::prefs_edit(&PrefsPatch {
             advertised: Some(advertised.into_iter().chain([NOBODYS]).collect()),
             ..PrefsPatch::default()
@@ -514,7 +514,7 @@ impl Membership {
             }
         });
         let outcome = change.await;
-        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
+        outcome.map_err(|error| format!("write the mesh state file: {error}"))
     }
 
     async fn act(
@@ -526,25 +526,25 @@ impl Membership {
     ) -> Result<(), String> {
         let repair = match &action {
             Action::Login(why) => {
-                tracing::info!(%why, "joining the mesh");
+                tracing::info!(reason = %why, "joining the mesh");
                 self.joined = Some(Instant::now());
                 self.join(desired, observed, settings).await?;
                 tracing::info!("joined the mesh");
                 "join"
             }
             Action::Reconnect(doubt) => {
-                tracing::info!(%doubt, "connecting to the server anew");
+                tracing::info!(reason = %doubt, "reconnecting tailscaled to Headscale");
                 let outcome = self.tailscaled.reconnect(ANSWERED).await;
                 outcome.map_err(|error| display_chain(&error))?;
                 "reconnect"
             }
             Action::PatchPrefs(edit) => {
-                tracing::info!(?edit, "tailscaled is told otherwise");
+                tracing::info!(?edit, "updating tailscaled prefs");
                 self.set(edit, desired, observed).await?;
                 "set"
             }
             Action::ApproveRoutes { node, routes } => {
-                tracing::info!(node, ?routes, "approving networks");
+                tracing::info!(node, ?routes, "approving routes in Headscale");
                 if let Some(server) = &mut self.server {
                     let merge = |approved: &[IpNet]| plan::beside(approved, desired, observed);
                     server.approve_beside(*node, merge).await?;
@@ -555,7 +555,7 @@ impl Membership {
                 tracing::info!(
                     node,
                     name,
-                    "deleting who is gone and has this node's networks"
+                    "deleting stale Headscale node that still owns our pod CIDR"
                 );
                 if let Some(server) = &mut self.server {
                     server.delete(*node).await?;

@@ -104,10 +104,9 @@ impl Membership {
         observed: &Observed,
         settings: &MeshInputs,
     ) -> Result<(), String> {
-        let own = desired
-            .own
-            .as_ref()
-            .ok_or("the host's tailscaled is not ours to log in")?;
+        let own = desired.own.as_ref().ok_or(
+            "the host's tailscaled is not managed by the daemon: run \"tailscale up\" on this node",
+        )?;
         let key = self.key().await;
         let key = key.inspect_err(|message| {
             self.logins.fail(message, AFTER_FAILURE, Instant::now());
@@ -122,8 +121,9 @@ impl Membership {
         };
         let mut message = display_chain(&error);
         if let Some(why) = key.unmade {
-            message =
-                format!("{message}; it was the key that was given, for none can be made: {why}");
+            message = format!(
+                "{message}; used the configured pre-auth key, because none can be created: {why}"
+            );
         }
         let waits = match &error {
             JoinError::Login(error) if error.is_permanent() => AFTER_REFUSAL,
@@ -143,7 +143,7 @@ impl Membership {
     async fn key(&mut self) -> Result<Key, String> {
         // Whatever key there is, it would be no member that we can keep. Who is one stays one.
         if let Some(problem) = self.server.as_ref().and_then(ControlServer::too_old) {
-            return Err(format!("this node does not join: {problem}"));
+            return Err(format!("refusing to join: {problem}"));
         }
         if let Some(key) = self.logins.made(Instant::now()) {
             return Ok(Key { key, unmade: None });
@@ -162,17 +162,20 @@ impl Membership {
             (made, Some(given)) => {
                 let unmade = made.and_then(Result::err);
                 if let Some(why) = &unmade {
-                    tracing::warn!(why, "no key can be made; the one that was given is used");
+                    tracing::warn!(
+                        why,
+                        "failed to create a pre-auth key, using the configured one"
+                    );
                 }
                 let key = AuthKey::new(given.secret.expose());
                 Ok(Key { key, unmade })
             }
             (made, None) => {
                 let why = made.and_then(Result::err).unwrap_or_else(|| {
-                    "there is no API key to make one with (headscale.apiKeyFile)".to_owned()
+                    "there is no API key to create one with (headscale.apiKeyFile)".to_owned()
                 });
                 Err(format!(
-                    "this node has no key to join the mesh with: {why}, and none was given \
+                    "no pre-auth key to join with: {why}, and none is configured \
                      (headscale.preAuthKeyFile)"
                 ))
             }

@@ -69,7 +69,7 @@ impl Membership {
         let routed = if is_known {
             conditions::served(desired, observed, &conflicts)
         } else {
-            ConditionState::fails("waiting for the node's networks: see PodCIDRKnown")
+            ConditionState::fails("waiting for this node's pod CIDR (see PodCIDRKnown)")
         };
         // Nothing that comes on top of it is mended by asking more often.
         self.is_settled = routed.holds;
@@ -115,9 +115,7 @@ impl Membership {
         let policy = if routed.holds {
             self.policy(local, base, &peer_routes, &tag).await
         } else {
-            ConditionState::fails(
-                "not known until packets for pods are sent here: see RoutesServed",
-            )
+            ConditionState::fails("unknown until this node's routes are served (see RoutesServed)")
         };
         // Networks that are not approved any more are not in the filter any more: that comes at once,
         // but what this node serves is told later, or never.
@@ -134,7 +132,7 @@ impl Membership {
         if served.holds
             && let Some(seconds) = self.telemetry.metrics.mesh.note_served()
         {
-            tracing::info!(seconds, "the mesh serves this node");
+            tracing::info!(seconds, "this node's routes are served");
         }
         let looked = Reconciled {
             local: networks.as_ref().map(|networks| networks.local.as_slice()),
@@ -197,7 +195,7 @@ impl Membership {
         });
         // A full disk is no reason to send packets to nodes that are gone, and none to new ones.
         if let Err(error) = change.await {
-            tracing::warn!(%error, "what is known of the mesh can't be kept");
+            tracing::warn!(%error, "failed to write the mesh state file");
         }
         MeshState {
             tailnet_ips: status.addresses.clone(),
@@ -229,7 +227,7 @@ impl Membership {
         }
         if !self.is_settled {
             let served =
-                ConditionState::fails("not known while this node can't join: see MeshJoined");
+                ConditionState::fails("unknown until this node joins the tailnet (see MeshJoined)");
             told.push((Condition::RoutesServed, served));
         }
         report(&self.telemetry.conditions, told);
@@ -244,14 +242,14 @@ impl Membership {
         match (&self.server, &self.no_server) {
             (None, Some(problem)) => ConditionState::fails(problem),
             (None, None) => {
-                ConditionState::holds("the server is not asked: headscale.url is not set")
+                ConditionState::holds("Headscale is not used: headscale.url is not set")
             }
             (Some(server), _) => match server.problem() {
                 Some(problem) => ConditionState::fails(problem),
-                None if server.has_key() => ConditionState::holds("the server answers"),
+                None if server.has_key() => ConditionState::holds("Headscale answers"),
                 None => ConditionState::holds(
-                    "the server answers; there is no API key, so it approves by its policy \
-                     (autoApprovers)",
+                    "Headscale answers; without an API key, only autoApprovers of the policy approve \
+                     routes",
                 ),
             },
         }
@@ -269,8 +267,8 @@ impl Membership {
             Credential {
                 name: "api-key",
                 expires: self.server.as_ref().and_then(ControlServer::key_expires),
-                remedy: "the daemon does not renew it: make another one (headscale apikeys create) and put \
-                         it in its file",
+                remedy: "the daemon does not renew it: create another one (headscale apikeys create) \
+                         and write it to headscale.apiKeyFile",
             },
         ];
         for credential in &all {
@@ -301,7 +299,10 @@ impl Membership {
         let filter = match self.tailscaled.packet_filter().await {
             Ok(filter) => filter,
             Err(error) => {
-                return ConditionState::holds(format!("not known: {}", display_chain(&error)));
+                return ConditionState::holds(format!(
+                    "packet filter unknown: {}",
+                    display_chain(&error)
+                ));
             }
         };
         // A network that is new since the last look may come to the filter after its node.
@@ -406,7 +407,7 @@ fn apart(
         members: everybody(status).collect(),
     });
     if found.is_empty() {
-        ConditionState::holds("nothing has addresses that the mesh needs")
+        ConditionState::holds("no address overlaps the tailnet")
     } else {
         ConditionState::fails(truncate_list(found, "; "))
     }
@@ -416,18 +417,18 @@ fn apart(
 fn renewal(mode: TailscaledMode, can_make: bool, is_given: bool) -> &'static str {
     match (mode, can_make, is_given) {
         (TailscaledMode::Host, ..) => {
-            "run \"tailscale up --force-reauth\" on this node; a tagged node's does not expire"
+            "run \"tailscale up --force-reauth\" on this node; keys of tagged nodes do not expire"
         }
         (_, true, _) => {
-            "it is renewed by a login when it has expired; a tagged node's does not expire"
+            "the daemon logs in again when it expires; keys of tagged nodes do not expire"
         }
         (_, false, true) => {
-            "it is renewed when it has expired, if the pre-auth key is good for another login \
-             (headscale.preAuthKeyFile); a tagged node's does not expire"
+            "the daemon logs in again when it expires if the pre-auth key is reusable \
+             (headscale.preAuthKeyFile); keys of tagged nodes do not expire"
         }
         (_, false, false) => {
-            "there is no key to renew it with: set headscale.preAuthKeyFile or headscale.apiKeyFile; a \
-             tagged node's does not expire"
+            "no key to log in again: set headscale.preAuthKeyFile or headscale.apiKeyFile; keys of \
+             tagged nodes do not expire"
         }
     }
 }
@@ -457,15 +458,15 @@ mod tests {
     fn who_renews_a_nodes_key_depends_on_the_keys_that_there_are() {
         for given in [true, false] {
             assert!(renewal(TailscaledMode::Host, true, given).contains("tailscale up"));
-            assert!(renewal(TailscaledMode::Managed, true, given).contains("renewed by a login"));
+            assert!(renewal(TailscaledMode::Managed, true, given).contains("daemon logs in again"));
         }
         for mode in [TailscaledMode::Managed, TailscaledMode::ManagedNetns] {
             let by_given = renewal(mode, false, true);
             assert!(
-                by_given.contains("if the pre-auth key is good"),
+                by_given.contains("if the pre-auth key is reusable"),
                 "{by_given}"
             );
-            assert!(renewal(mode, false, false).contains("no key to renew it with"));
+            assert!(renewal(mode, false, false).contains("no key to log in again"));
         }
     }
 

@@ -451,7 +451,7 @@ async fn who_served_first_is_known_after_a_restart() {
     assert_eq!(fake.world().approved, [OURS]);
     let (is_unique, why) = told(&session, Condition::PodCidrUnique);
     assert!(
-        !is_unique && why.contains("thief has 10.244.1.0/24, too"),
+        !is_unique && why.contains("thief also advertises 10.244.1.0/24"),
         "{why}"
     );
 }
@@ -560,7 +560,7 @@ async fn why_no_key_could_be_made_is_told_with_what_became_of_the_given_one() {
     let (_, why) = told(&session, Condition::MeshJoined);
     let words = [
         "already used: configure a new one",
-        "none can be made: ",
+        "none can be created: ",
         "pre-auth key",
     ];
     assert!(words.iter().all(|word| why.contains(word)), "{why}");
