@@ -16,6 +16,7 @@ use tailscaled::localapi::Status;
 
 use crate::membership::plan::{HeadscaleView, OtherDevice, OwnDevice};
 use node_config::{Config, Secrets};
+use node_core::backoff::Backoff;
 use node_core::error::display_chain;
 use node_core::metrics::{ByServerCall, Metrics};
 
@@ -486,18 +487,12 @@ fn pause(nodes: usize, awaiting: Option<u32>, failures: u32) -> Duration {
     let shared = PER_NODE * u32::try_from(nodes).unwrap_or(u32::MAX);
     let settled = shared.clamp(SETTLED[0], SETTLED[1]);
     let pause = match (failures, awaiting) {
-        (1.., _) => doubled(AFTER_FAILURE, failures),
-        (0, Some(in_vain)) => doubled([AWAITING, settled], in_vain),
+        (1.., _) => Backoff::delay(AFTER_FAILURE, failures),
+        (0, Some(in_vain)) => Backoff::delay([AWAITING, settled], in_vain),
         (0, None) => settled,
     };
     let chance = u32::try_from(RandomState::new().hash_one(0) % 200).unwrap_or_default();
     pause * (900 + chance) / 1000
-}
-
-/// The wait after so many times: twice as long each time, from the first to the longest.
-pub(crate) fn doubled([first, longest]: [Duration; 2], times: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(times.clamp(1, 16) - 1);
-    (first * factor).min(longest)
 }
 
 #[cfg(test)]

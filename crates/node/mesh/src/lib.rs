@@ -19,7 +19,6 @@ mod mode_change;
 mod netns;
 pub mod peers;
 mod resolver;
-mod retry_timer;
 pub mod state;
 pub mod status;
 mod uninstall;

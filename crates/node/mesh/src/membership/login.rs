@@ -10,12 +10,13 @@ use headscale::PreAuthKey;
 use ipnet::IpNet;
 use tailscaled::localapi::{AuthKey, JoinError, StartOptions};
 
-use super::{Membership, NOBODYS};
-use crate::control_server::{ControlServer, KEY_LIFE, doubled};
+use super::{Membership, PLACEHOLDER};
+use crate::control_server::{ControlServer, KEY_LIFE};
 use crate::inputs::MeshInputs;
 use crate::membership::observe;
 use crate::membership::plan::{self, Desired, HeadscaleView, Observed};
 use node_config::Secrets;
+use node_core::backoff::Backoff;
 use node_core::error::display_chain;
 
 /// How long a login may take.
@@ -83,7 +84,7 @@ impl LoginAttempts {
         self.failed = Some(Failed {
             message: message.to_owned(),
             times,
-            until: now + doubled(waits, times),
+            until: now + Backoff::delay(waits, times),
             keys: self.keys.clone(),
         });
     }
@@ -132,7 +133,7 @@ impl Membership {
         self.logins.fail(&message, waits, Instant::now());
         if waits == AFTER_REFUSAL
             && let Some(made) = self.logins.made.take()
-            && let Some(server) = &self.server
+            && let Some(server) = &self.control.server
         {
             server.expire_key(&made.key).await;
         }
@@ -142,13 +143,18 @@ impl Membership {
     /// A key for one login: made for it if that can be done, else the one that was given.
     async fn key(&mut self) -> Result<Key, String> {
         // Whatever key there is, it would be no member that we can keep. Who is one stays one.
-        if let Some(problem) = self.server.as_ref().and_then(ControlServer::too_old) {
+        if let Some(problem) = self
+            .control
+            .server
+            .as_ref()
+            .and_then(ControlServer::too_old)
+        {
             return Err(format!("refusing to join: {problem}"));
         }
         if let Some(key) = self.logins.made(Instant::now()) {
             return Ok(Key { key, unmade: None });
         }
-        let made = match &self.server {
+        let made = match &self.control.server {
             Some(server) if server.has_key() => Some(server.make_key().await),
             _ => None,
         };
@@ -195,7 +201,7 @@ fn advertised(desired: &Desired, observed: &Observed, settings: &MeshInputs) -> 
     // As long as this node's networks are not known, what leads here goes on to do so.
     let present = observed.prefs.advertised.iter().copied();
     let kept = Desired {
-        routes: present.filter(|net| *net != NOBODYS).collect(),
+        routes: present.filter(|net| *net != PLACEHOLDER).collect(),
         ..desired.clone()
     };
     plan::allowed(&kept, observed)
