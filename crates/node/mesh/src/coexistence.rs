@@ -1,5 +1,5 @@
-//! Keeps our tailscaled out of the way of another one in the host's network: two in one destroy each
-//! other's rules.
+//! Moves the managed tailscaled into its own netns beside a host tailscaled: two in one netns delete
+//! each other's rules.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,26 +17,24 @@ use crate::{MeshController, TailscaledMode, managed, netns, resolver};
 use node_config::{Config, MeshMode, TailscaledNetns};
 use node_core::error::display_chain;
 
-/// How long another tailscaled may take to answer.
-const ANSWER: Duration = Duration::from_secs(2);
-/// How often it is looked for: where there is none, that is one system call.
-const LOOK: Duration = Duration::from_secs(10);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Where no host tailscaled runs, a check is one system call.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Whether another tailscaled than ours runs in the host's network: it answers at its socket.
+/// Whether a tailscaled that is not ours answers at the host's socket.
 pub(crate) async fn has_another(config: &Config) -> bool {
     let socket: &Path = &config.tailscale.socket;
     if socket == managed::socket() {
         return false;
     }
-    let theirs = LocalApi::new(socket).with_timeout(ANSWER);
+    let theirs = LocalApi::new(socket).with_timeout(STATUS_TIMEOUT);
     theirs.status().await.is_ok()
 }
 
-/// Another tailscaled that may come while ours is in the host's network.
+/// Watches for a host tailscaled while ours runs in the host netns.
 pub(crate) struct HostTailscaledWatch {
-    /// By which it is found; nothing if it would make no difference.
+    /// None if a host tailscaled makes no difference.
     config: Option<Arc<Config>>,
-    /// When it is looked for next.
     due: Instant,
 }
 
@@ -48,11 +46,11 @@ impl HostTailscaledWatch {
             mode == TailscaledMode::Managed && may_move && tailscale.netns == TailscaledNetns::Auto;
         Self {
             config: matters.then(|| Arc::clone(config)),
-            due: Instant::now() + LOOK,
+            due: Instant::now() + CHECK_INTERVAL,
         }
     }
 
-    /// Waits until it is there. Nothing is lost if this is cancelled.
+    /// Waits until it runs. Cancel safe.
     pub(crate) async fn comes(&mut self) {
         let Some(config) = &self.config else {
             return std::future::pending().await;
@@ -60,7 +58,7 @@ impl HostTailscaledWatch {
         loop {
             sleep_until(self.due).await;
             let has_come = has_another(config).await;
-            self.due = Instant::now() + LOOK;
+            self.due = Instant::now() + CHECK_INTERVAL;
             if has_come {
                 let socket = config.tailscale.socket.display();
                 tracing::warn!(
@@ -74,14 +72,14 @@ impl HostTailscaledWatch {
 }
 
 impl MeshController {
-    /// Chooses the way, and keeps in mind whether ours goes out of another's way.
+    /// Chooses the mode and records whether tailscaled has its own netns.
     pub(crate) async fn choose(&self, config: &Config, has_another: bool) -> TailscaledMode {
         let (config, dir) = (config.clone(), self.state_dir.clone());
         let chosen = spawn_blocking(move || {
-            let mut kept = MeshStateFile::load(&dir);
-            let mode = TailscaledMode::choose(&config, has_another || kept.memory().is_apart);
+            let mut state = MeshStateFile::load(&dir);
+            let mode = TailscaledMode::choose(&config, has_another || state.memory().is_apart);
             if let Err(error) =
-                kept.change(|memory| memory.is_apart = mode == TailscaledMode::ManagedNetns)
+                state.change(|memory| memory.is_apart = mode == TailscaledMode::ManagedNetns)
             {
                 tracing::warn!(%error, "failed to write the mesh state file");
             }
@@ -91,9 +89,8 @@ impl MeshController {
         chosen.await.unwrap_or(TailscaledMode::Disabled)
     }
 
-    /// Makes the network of its own what it should be; whether it was made anew. `outside` are
-    /// addresses of this node's pods that are in none of its networks.
-    pub(crate) async fn keep_apart(
+    /// Returns whether the netns is new. `outside` are pod addresses outside the pod CIDRs.
+    pub(crate) async fn ensure_netns(
         &self,
         settings: &MeshInputs,
         outside: &BTreeSet<IpNet>,
@@ -117,8 +114,8 @@ impl MeshController {
         Ok(ensured.is_new)
     }
 
-    /// Takes the network of its own away, if there is one. Nobody may be in it any more.
-    pub(crate) async fn clear_apart(&self) {
+    /// No process may be in the netns any more.
+    pub(crate) async fn remove_netns(&self) {
         let cleared = spawn_blocking(|| {
             if !netns::is_there() {
                 return;
@@ -138,14 +135,12 @@ impl MeshController {
     }
 }
 
-/// Whether that network may be changed. As long as it is not known what this node's networks are, one
-/// that is made knows better: without them, new flows of pods would be hidden behind an address that
-/// they keep for life.
+/// An existing netns stays as it is while the pod CIDRs are unknown: without them, new flows of pods
+/// would be masqueraded for as long as they last.
 fn may_change(are_networks_known: bool, is_made: bool) -> bool {
     are_networks_known || !is_made
 }
 
-/// What that network has to know.
 fn desired(settings: &MeshInputs, outside: &BTreeSet<IpNet>) -> netns::Desired {
     let tailscale = &settings.config.tailscale;
     let networks = settings.pod_cidrs.as_ref();
@@ -174,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_nodes_networks_are_unknown_what_is_made_stays_as_it_is() {
+    fn an_existing_netns_is_unchanged_while_the_pod_cidr_is_unknown() {
         assert!(!may_change(false, true));
         // tailscaled needs one to start in.
         assert!(may_change(false, false));
@@ -182,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_outside_the_nodes_networks_is_this_nodes_all_the_same() {
+    fn a_pod_outside_the_pod_cidr_is_local() {
         let node = node_name::find(Some("n1"), None).unwrap();
         let mut settings = MeshInputs::new(
             NodeConfig::new(Arc::default(), node),

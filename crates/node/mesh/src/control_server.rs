@@ -47,7 +47,7 @@ pub(crate) struct ControlServer {
     key: Option<Secret>,
     user: Option<String>,
     tags: Vec<String>,
-    known: KubeNodes,
+    known: LastAnswer,
     /// Whoever is offline, by his number: when that was found first, and last.
     offline: BTreeMap<u64, [Instant; 2]>,
     asked: Option<Instant>,
@@ -59,7 +59,7 @@ pub(crate) struct ControlServer {
 }
 
 /// The last answer.
-enum KubeNodes {
+enum LastAnswer {
     Nothing,
     /// It answers, and there is no key to ask for more.
     Version,
@@ -120,7 +120,7 @@ impl ControlServer {
             key,
             user: config.headscale.user.clone(),
             tags: config.tailscale.tags.clone(),
-            known: KubeNodes::Nothing,
+            known: LastAnswer::Nothing,
             offline: BTreeMap::new(),
             asked: None,
             failures: 0,
@@ -169,8 +169,8 @@ impl ControlServer {
             return Duration::ZERO;
         };
         let nodes = match &self.known {
-            KubeNodes::Nodes(nodes) => nodes.len(),
-            KubeNodes::Nothing | KubeNodes::Version | KubeNodes::Problem(_) => 0,
+            LastAnswer::Nodes(nodes) => nodes.len(),
+            LastAnswer::Nothing | LastAnswer::Version | LastAnswer::Problem(_) => 0,
         };
         // Without a key there is nothing to wait for.
         let is_settled = is_settled || !self.has_key();
@@ -178,8 +178,8 @@ impl ControlServer {
         pause(nodes, awaiting, self.failures).saturating_sub(asked.elapsed())
     }
 
-    /// Asks if that is due. What it said before is forgotten if it fails.
-    pub(crate) async fn look(&mut self, is_settled: bool) {
+    /// Asks if that is due. What it to_message before is forgotten if it fails.
+    pub(crate) async fn refresh(&mut self, is_settled: bool) {
         if !self.due_in(is_settled).is_zero() {
             return;
         }
@@ -189,13 +189,13 @@ impl ControlServer {
                 let in_vain = self.asked_in_vain.saturating_add(1);
                 self.asked_in_vain = if is_settled { 0 } else { in_vain };
                 self.note_offline(nodes.as_deref().unwrap_or_default(), Instant::now());
-                nodes.map_or(KubeNodes::Version, KubeNodes::Nodes)
+                nodes.map_or(LastAnswer::Version, LastAnswer::Nodes)
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
                 // It may just be starting.
                 self.offline.clear();
-                KubeNodes::Problem(error)
+                LastAnswer::Problem(error)
             }
         };
         self.asked = Some(Instant::now());
@@ -246,7 +246,7 @@ impl ControlServer {
 
     /// Whether anything is known of it.
     pub(crate) fn was_asked(&self) -> bool {
-        !matches!(self.known, KubeNodes::Nothing)
+        !matches!(self.known, LastAnswer::Nothing)
     }
 
     /// What is wrong with it.
@@ -271,14 +271,14 @@ impl ControlServer {
 
     fn error(&self) -> Option<&Error> {
         match &self.known {
-            KubeNodes::Problem(error) => Some(error),
-            KubeNodes::Nothing | KubeNodes::Version | KubeNodes::Nodes(_) => None,
+            LastAnswer::Problem(error) => Some(error),
+            LastAnswer::Nothing | LastAnswer::Version | LastAnswer::Nodes(_) => None,
         }
     }
 
     /// Whether its list can be read.
     pub(crate) fn lists(&self) -> bool {
-        matches!(self.known, KubeNodes::Nodes(_))
+        matches!(self.known, LastAnswer::Nodes(_))
     }
 
     /// When our key expires.
@@ -293,7 +293,7 @@ impl ControlServer {
 
     /// Its list, from this member's point of view.
     pub(crate) fn view(&self, status: &Status, hostname: &str) -> HeadscaleView {
-        let KubeNodes::Nodes(nodes) = &self.known else {
+        let LastAnswer::Nodes(nodes) = &self.known else {
             return HeadscaleView::Unknown;
         };
         // One that has a key and does not say which, as after its start, is one of the list. Which one
@@ -321,8 +321,8 @@ impl ControlServer {
     }
 
     /// All of its list, for whoever can't say which of them it is.
-    pub(crate) fn everybody(&self, hostname: &str) -> Vec<OtherDevice> {
-        let KubeNodes::Nodes(nodes) = &self.known else {
+    pub(crate) fn all_devices(&self, hostname: &str) -> Vec<OtherDevice> {
+        let LastAnswer::Nodes(nodes) = &self.known else {
             return Vec::new();
         };
         let nodes = nodes.iter();
@@ -344,12 +344,12 @@ impl ControlServer {
 
     /// Makes a key for one login.
     pub(crate) async fn make_key(&self) -> Result<PreAuthKey, String> {
-        let said = |error: Error| display_chain(&error);
-        let generation = self.client.generation().await.map_err(said)?;
+        let to_message = |error: Error| display_chain(&error);
+        let generation = self.client.generation().await.map_err(to_message)?;
         let user = match &self.user {
-            Some(name) => Some(match self.client.user(name).await.map_err(said)? {
+            Some(name) => Some(match self.client.user(name).await.map_err(to_message)? {
                 Some(user) => user.id,
-                None => self.client.create_user(name).await.map_err(said)?.id,
+                None => self.client.create_user(name).await.map_err(to_message)?.id,
             }),
             None if generation < Generation::V0_28 => {
                 return Err(format!(
@@ -365,7 +365,10 @@ impl ControlServer {
             nodes: NodeLifetime::Permanent,
             expiration: expiration(Timestamp::now(), self.client.clock()),
         };
-        self.client.create_pre_auth_key(&new).await.map_err(said)
+        self.client
+            .create_pre_auth_key(&new)
+            .await
+            .map_err(to_message)
     }
 
     /// Makes a key useless that nobody will log in with.
@@ -381,7 +384,7 @@ impl ControlServer {
 
     /// Approves networks of a node beside what others have approved: the server takes nothing but a
     /// whole list, and the one that was read last may be minutes old.
-    pub(crate) async fn approve_beside(
+    pub(crate) async fn merge_approved(
         &mut self,
         node: u64,
         merge: impl FnOnce(&[IpNet]) -> Vec<IpNet>,
@@ -581,7 +584,7 @@ mod tests {
     async fn a_server_that_was_away_is_watched_from_the_beginning() {
         let mut server = server();
         server.note_offline(&nodes(&[(1, false)]), Instant::now());
-        server.look(false).await;
+        server.refresh(false).await;
         assert!(server.problem().is_some() && server.offline.is_empty());
     }
 

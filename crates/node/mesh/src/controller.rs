@@ -1,5 +1,4 @@
-//! Keeps this node a member of the mesh until it is told to end: a pass at start, after every sign
-//! of a change, and from time to time all the same.
+//! The control loop: a reconcile at start, after every event, and periodically.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -27,16 +26,15 @@ use node_core::metrics::ByRepair;
 use node_core::reconcile::Telemetry;
 use node_core::{KubeNodes, MeshState, PodIps};
 
-/// More may come after a sign of a change, and is looked at with it.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Until something happens. The clock can't add more.
+/// Events within this time are handled by one reconcile.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Until an event; the clock cannot add more.
 const FOREVER: Duration = Duration::from_hours(24 * 365);
-/// Addresses of pods that need a route of their own are collected for so long.
+/// Extra host routes are batched for this long.
 const COLLECT: Duration = Duration::from_secs(1);
-/// When what could not be made is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// How often it is looked whether anything is heard of other nodes.
-const LISTEN: Duration = Duration::from_secs(3);
+/// How often peer traffic is checked.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The channels that the mesh controller consumes.
 #[derive(Clone)]
@@ -65,15 +63,12 @@ impl MeshChannels {
     }
 }
 
-/// What the mesh needs of the rest of the daemon.
 pub struct MeshController {
     pub channels: MeshChannels,
-    /// Where the rest of the agent finds the mesh.
     pub mesh: watch::Sender<Arc<MeshState>>,
     pub telemetry: Telemetry,
-    /// What has to be known after a restart.
     pub state_dir: PathBuf,
-    /// Who tells that something of the network that our tailscaled has for itself may be gone.
+    /// Notified when rules, routes or tables of tailscaled's netns may have changed.
     pub own_network: Arc<Notify>,
 }
 
@@ -95,7 +90,7 @@ impl MeshController {
                 let conditions = &self.telemetry.conditions;
                 conditions.fails(Condition::MeshJoined, "switching to another tailscaled");
             }
-            if let Err(message) = self.end_other_ways(mode, &config).await {
+            if let Err(message) = self.leave_other_modes(mode, &config).await {
                 tracing::warn!(message, "failed to leave the previous tailscaled mode");
                 let conditions = &self.telemetry.conditions;
                 conditions.fails(Condition::MeshJoined, message);
@@ -111,23 +106,23 @@ impl MeshController {
                     }
                 }
             } else {
-                self.be_member(mode, has_another, &config, &mut changes)
+                self.run_mode(mode, has_another, &config, &mut changes)
                     .await;
             }
         }
     }
 
-    /// Is a member in one way until the configuration says otherwise, or another tailscaled comes.
-    async fn be_member(
+    /// Reconciles in one mode until the configuration changes or a host tailscaled appears.
+    async fn run_mode(
         &self,
         mode: TailscaledMode,
         has_another: bool,
         config: &Arc<Config>,
         changes: &mut MeshChannels,
     ) {
-        let is_kept_by_us = config.tailscale.mode != MeshMode::Container;
+        let is_supervised = config.tailscale.mode != MeshMode::Container;
         let mut supervisor = match mode {
-            TailscaledMode::Managed | TailscaledMode::ManagedNetns if is_kept_by_us => {
+            TailscaledMode::Managed | TailscaledMode::ManagedNetns if is_supervised => {
                 Some(Supervisor::new(managed::settings(config, mode)))
             }
             _ => None,
@@ -140,7 +135,7 @@ impl MeshController {
                 LocalApi::new(managed::socket())
             }
         };
-        let Some(mut session) = self.session(mode, tailscaled.clone(), config).await else {
+        let Some(mut membership) = self.membership(mode, tailscaled.clone(), config).await else {
             return;
         };
         let mut bus = tailscaled.watch_bus();
@@ -148,7 +143,7 @@ impl MeshController {
         let mut intruder = HostTailscaledWatch::new(mode, config);
         loop {
             let current = changes.latest(Arc::clone(&self.mesh.borrow()));
-            if is_other(config, &current.config) {
+            if needs_new_membership(config, &current.config) {
                 return;
             }
             let outside = pods_outside(&current, &changes.pod_ips.borrow_and_update());
@@ -159,8 +154,8 @@ impl MeshController {
             let mut wait = FOREVER;
             let mut is_placed = true;
             if mode == TailscaledMode::ManagedNetns {
-                match self.keep_apart(&current, &outside.routed).await {
-                    // Whoever runs is in one that has no name any more.
+                match self.ensure_netns(&current, &outside.routed).await {
+                    // A running tailscaled is in the netns that was replaced.
                     Ok(is_new) if is_new && is_running => {
                         is_running = self.restart(&mut supervisor, Ending::Orderly).await;
                     }
@@ -173,16 +168,18 @@ impl MeshController {
                 }
             }
             if is_running && is_placed {
-                let (view, due) = session.pass(&inputs).await;
+                let (view, due) = membership.reconcile(&inputs).await;
                 wait = due;
                 if let Some(view) = view {
                     self.publish(view);
                 }
-                is_running = self.mend(&mut session, &mut supervisor, config).await;
+                is_running = self
+                    .restore_routes(&mut membership, &mut supervisor, config)
+                    .await;
             }
-            // What is of no matter must not put the next pass off.
+            // Irrelevant events must not postpone the next reconcile.
             let due = Instant::now() + wait;
-            let mut listen = Instant::now() + LISTEN;
+            let mut listen = Instant::now() + LIVENESS_INTERVAL;
             loop {
                 tokio::select! {
                     alive = MeshChannels::changed(&mut changes.node_config, &mut changes.kube_nodes) => {
@@ -192,15 +189,15 @@ impl MeshController {
                         break;
                     }
                     event = bus.recv() => {
-                        if is_news(&event) {
+                        if is_change(&event) {
                             break;
                         }
                     }
                     event = next(&mut supervisor) => {
                         is_running = self.note(event, &mut supervisor, has_another).await;
                         if is_running && mode == TailscaledMode::Managed {
-                            // Only now nobody is in it any more.
-                            self.clear_apart().await;
+                            // Only now the netns is unused.
+                            self.remove_netns().await;
                         }
                         break;
                     }
@@ -214,22 +211,22 @@ impl MeshController {
                             break;
                         }
                     }
-                    () = self.own_network_changes(mode) => break,
+                    () = self.netns_changed(mode) => break,
                     () = intruder.comes() => return,
                     () = sleep_until(listen), if is_running => {
-                        if session.is_unheard().await {
+                        if membership.is_unheard().await {
                             break;
                         }
-                        listen = Instant::now() + LISTEN;
+                        listen = Instant::now() + LIVENESS_INTERVAL;
                     }
                     () = sleep_until(due) => break,
                 }
             }
-            settle(&mut bus).await;
+            debounce(&mut bus).await;
         }
     }
 
-    async fn session(
+    async fn membership(
         &self,
         mode: TailscaledMode,
         tailscaled: LocalApi,
@@ -250,7 +247,6 @@ impl MeshController {
         made.await.ok()
     }
 
-    /// Tells the other parts what there is of the mesh.
     fn publish(&self, view: MeshState) {
         self.mesh.send_if_modified(|mesh| {
             let is_other = view != **mesh;
@@ -261,12 +257,12 @@ impl MeshController {
         });
     }
 
-    /// Forgets the way to other nodes: there is none any more.
+    /// Removes the peer routes: the mesh is disabled.
     async fn leave(&self) {
         let dir = self.state_dir.clone();
         let left = tokio::task::spawn_blocking(move || {
-            let mut kept = MeshStateFile::load(&dir);
-            let outcome = kept.change(|memory| {
+            let mut state = MeshStateFile::load(&dir);
+            let outcome = state.change(|memory| {
                 memory.link = None;
                 memory.remotes.clear();
                 memory.shadowed.clear();
@@ -276,7 +272,7 @@ impl MeshController {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "failed to write the mesh state file");
             }
-            let mut view = kept.memory().view();
+            let mut view = state.memory().view();
             (view.link, view.peer_routes) = (None, Vec::new());
             (view.shadowed, view.peer_ips) = (Vec::new(), Vec::new());
             view
@@ -287,7 +283,7 @@ impl MeshController {
         }
     }
 
-    /// Notes what happened to our tailscaled; whether it runs.
+    /// Handles a supervisor event; returns whether tailscaled runs.
     async fn note(
         &self,
         event: SupervisorEvent,
@@ -302,7 +298,8 @@ impl MeshController {
                     ProcessOrigin::Adopted => tracing::info!(pid, "adopted running tailscaled"),
                     ProcessOrigin::Started => tracing::info!(pid, "started tailscaled"),
                 }
-                self.restart_if_told(&drift, supervisor, has_another).await
+                self.restart_if_changed(&drift, supervisor, has_another)
+                    .await
             }
             SupervisorEvent::Exited {
                 pid,
@@ -326,16 +323,16 @@ impl MeshController {
         }
     }
 
-    /// A tailscaled that was told otherwise by the configuration is started again. A new program is
-    /// no reason: that costs seconds of traffic, and somebody chooses the moment.
-    async fn restart_if_told(
+    /// Restarts a tailscaled whose options differ from the configuration. A new program is no reason: a
+    /// restart costs seconds of traffic, so the administrator chooses the moment.
+    async fn restart_if_changed(
         &self,
         differences: &[Drift],
         supervisor: &mut Option<Supervisor>,
         has_another: bool,
     ) -> bool {
-        let mut told = differences.iter().filter(|it| **it != Drift::Program);
-        let Some(first) = told.next() else {
+        let mut changed = differences.iter().filter(|it| **it != Drift::Program);
+        let Some(first) = changed.next() else {
             for difference in differences {
                 tracing::warn!(%difference, "tailscaled keeps running; restart it yourself to apply this");
             }
@@ -344,29 +341,29 @@ impl MeshController {
         tracing::info!(difference = %first, "restarting tailscaled");
         let moves = differences.contains(&Drift::Netns);
         let ending = match supervisor {
-            // What it would take away when it leaves is the other's as well.
+            // On exit it would delete rules that the host tailscaled uses too.
             Some(it) if moves && has_another && it.spec().netns.is_some() => Ending::Abrupt,
             _ => Ending::Orderly,
         };
         self.restart(supervisor, ending).await
     }
 
-    /// Starts a tailscaled again that somebody took the routes from, for it does not put them back; whether
-    /// it runs. It would take away what another one that has just come has put in their place.
-    async fn mend(
+    /// Restarts a tailscaled whose routes were deleted, because it does not restore them; returns whether
+    /// it runs. Beside a new host tailscaled a restart would delete that one's routes.
+    async fn restore_routes(
         &self,
-        session: &mut Membership,
+        membership: &mut Membership,
         supervisor: &mut Option<Supervisor>,
         config: &Config,
     ) -> bool {
-        if !session.has_lost_routes() || coexistence::has_another(config).await {
+        if !membership.has_lost_routes() || coexistence::has_another(config).await {
             return true;
         }
         tracing::warn!("tailscaled's routes are gone, restarting it");
         self.restart(supervisor, Ending::Orderly).await
     }
 
-    /// Starts tailscaled again, and tells whether it runs.
+    /// Returns whether tailscaled runs.
     async fn restart(&self, supervisor: &mut Option<Supervisor>, ending: Ending) -> bool {
         let Some(supervisor) = supervisor else {
             return true;
@@ -387,10 +384,9 @@ impl MeshController {
         }
     }
 
-    /// Waits until something of the network of its own may be gone, and a moment longer: what we make
-    /// ourselves is told as well, and who is always at it must not keep us busy. Nothing is lost if this
-    /// is cancelled: the sign is taken at the very end.
-    async fn own_network_changes(&self, mode: TailscaledMode) {
+    /// Waits for a change of tailscaled's netns, and debounces it: our own changes notify too. Cancel
+    /// safe, because the notification is consumed at the very end.
+    async fn netns_changed(&self, mode: TailscaledMode) {
         if mode != TailscaledMode::ManagedNetns {
             return std::future::pending().await;
         }
@@ -412,12 +408,12 @@ fn pods_outside(inputs: &MeshInputs, pod_ips: &PodIps) -> ExtraHostRoutes {
     ExtraHostRoutes::choose(outside.copied().map(IpNet::from).collect(), advertised)
 }
 
-/// How a tailscaled ends before it is started again.
+/// How tailscaled ends before a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// It takes its rules away.
+    /// It deletes its rules.
     Orderly,
-    /// It leaves everything as it is.
+    /// It is killed, and its rules stay.
     Abrupt,
 }
 
@@ -428,17 +424,15 @@ async fn next(supervisor: &mut Option<Supervisor>) -> SupervisorEvent {
     }
 }
 
-/// Lets more signs of the same change come.
-async fn settle(bus: &mut BusWatcher) {
-    sleep(PAUSE).await;
+async fn debounce(bus: &mut BusWatcher) {
+    sleep(DEBOUNCE).await;
     while timeout(Duration::ZERO, bus.recv()).await.is_ok() {}
 }
 
-fn is_news(event: &BusEvent) -> bool {
+fn is_change(event: &BusEvent) -> bool {
     !matches!(event, BusEvent::Lost(_))
 }
 
-/// Whether another configuration makes another member.
-fn is_other(before: &Config, now: &Config) -> bool {
+fn needs_new_membership(before: &Config, now: &Config) -> bool {
     before.headscale != now.headscale || before.tailscale != now.tailscale
 }

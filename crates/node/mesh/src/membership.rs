@@ -1,5 +1,5 @@
-//! One way to be a member, for as long as the configuration stays the same: looks, decides, acts,
-//! and tells. A pass may be made at any time; one that finds all in order changes nothing.
+//! Keeps this node logged in and its routes served: observe, plan, apply, report. A reconcile may run
+//! at any time; one that finds everything as desired changes nothing.
 
 mod login;
 pub(crate) mod observe;
@@ -111,7 +111,7 @@ struct PeerTraffic {
     measured_at: Option<Instant>,
 }
 
-/// Where this node stands in the mesh. What the server has to say about it changes with it.
+/// Login and routes of this node. When they change, Headscale's list is likely to change too.
 #[derive(Debug, PartialEq, Eq)]
 struct RouteStanding {
     login: LoginState,
@@ -135,25 +135,22 @@ impl RouteStanding {
     }
 }
 
-/// What has to be known for a pass.
 pub(crate) struct ReconcileInputs<'a> {
     pub(crate) settings: &'a MeshInputs,
-    /// Addresses of pods that are in none of this node's networks.
     pub(crate) outside: &'a ExtraHostRoutes,
 }
 
-/// What came of a pass.
 struct ReconcileOutcome {
-    /// Nothing while a login is waited for.
+    /// None while a login is pending.
     view: Option<MeshState>,
-    /// When to look again if nothing happens before.
+    /// The delay until the next reconcile without events.
     wait: Duration,
-    /// Whether tailscaled refused something that was to be done, though this node is a member.
+    /// An action on tailscaled failed although this node is connected.
     is_refused: bool,
 }
 
 impl Membership {
-    /// It blocks: it reads files.
+    /// Blocks: reads files.
     pub(crate) fn new(
         mode: TailscaledMode,
         tailscaled: LocalApi,
@@ -221,12 +218,12 @@ impl Membership {
         }
     }
 
-    /// Looks, acts and tells. The time is when to look again if nothing happens before.
-    pub(crate) async fn pass(
+    /// One reconcile; returns the delay until the next one without events.
+    pub(crate) async fn reconcile(
         &mut self,
         inputs: &ReconcileInputs<'_>,
     ) -> (Option<MeshState>, Duration) {
-        let view = match self.try_pass(inputs).await {
+        let view = match self.try_reconcile(inputs).await {
             Ok(passed) if !passed.is_refused => {
                 self.failures.reset();
                 return (passed.view, passed.wait);
@@ -246,26 +243,26 @@ impl Membership {
         (view, self.failures.next(Instant::now()))
     }
 
-    /// Whether tailscaled has to be started again, because somebody took its routes away.
+    /// Whether tailscaled must be restarted because its routes were deleted.
     pub(crate) fn has_lost_routes(&mut self) -> bool {
         self.routes.take_loss()
     }
 
-    /// Whether others have not been heard for so long that the server has to be asked: the next pass
-    /// does so.
+    /// Whether peers have been silent for so long that the next reconcile must check this node in
+    /// Headscale.
     pub(crate) async fn is_unheard(&mut self) -> bool {
-        // The host's own is not ours to connect anew.
+        // The daemon does not reconnect the host's tailscaled.
         let can_ask =
             |server: &&mut ControlServer| self.mode != TailscaledMode::Host || server.has_key();
         let Some(server) = self.control.server.as_mut().filter(can_ask) else {
             return false;
         };
-        // A tailscaled that does not answer is the next pass's business.
+        // The next reconcile reports a tailscaled that does not answer.
         let Ok(status) = self.tailscaled.status().await else {
             return false;
         };
         let now = Instant::now();
-        // Who reads the list from time to time has no need of more.
+        // With Headscale's list, pings are not needed.
         if !server.lists() {
             let liveness = &mut self.peers.liveness;
             liveness.call(&self.tailscaled, &status.peers, now);
@@ -278,32 +275,36 @@ impl Membership {
         self.peers.is_silent
     }
 
-    async fn try_pass(&mut self, inputs: &ReconcileInputs<'_>) -> Result<ReconcileOutcome, String> {
+    async fn try_reconcile(
+        &mut self,
+        inputs: &ReconcileInputs<'_>,
+    ) -> Result<ReconcileOutcome, String> {
         let settings = inputs.settings;
-        let said = |error: tailscaled::localapi::Error| display_chain(&error);
-        let mut status = self.tailscaled.status().await.map_err(said)?;
-        let mut prefs = self.tailscaled.prefs().await.map_err(said)?;
+        let to_message = |error: tailscaled::localapi::Error| display_chain(&error);
+        let mut status = self.tailscaled.status().await.map_err(to_message)?;
+        let mut prefs = self.tailscaled.prefs().await.map_err(to_message)?;
         if let Some(keys) = current(&settings.config).await {
             self.logins.keys = keys;
         }
         self.ensure_server(&settings.config).await;
         if let Some(server) = &mut self.control.server {
             server.take_key(&self.logins.keys);
-            server.look(self.announcement.is_served).await;
+            server.refresh(self.announcement.is_served).await;
         }
         let desired = self.desired(inputs);
         let mut observed = self.observed(&status, &prefs, &desired, settings);
         self.note_standing(&observed);
-        self.remember(&desired, &prefs, observed.login).await?;
+        self.record_changes(&desired, &prefs, observed.login)
+            .await?;
         let mut actions = plan::plan(&desired, &observed);
         let is_held = self.refused.is_held(Instant::now());
-        // Whoever is deleted has to be gone now, not only when the list was read.
+        // A node must still be offline when it is deleted, not only when the list was read.
         if !is_held
             && actions.iter().any(Action::is_deletion)
             && let Some(server) = &mut self.control.server
         {
             server.forget();
-            server.look(false).await;
+            server.refresh(false).await;
             observed = self.observed(&status, &prefs, &desired, settings);
             actions = plan::plan(&desired, &observed);
         }
@@ -311,12 +312,12 @@ impl Membership {
             self.logins.end();
         }
         actions
-            .retain(|action| !is_too_soon(action, self.connection.login_at.map(|at| at.elapsed())));
-        if let Some(doubt) = self.doubt(&observed)
+            .retain(|action| !must_wait(action, self.connection.login_at.map(|at| at.elapsed())));
+        if let Some(reason) = self.reconnect_reason(&observed)
             && desired.own.is_some()
             && !actions.iter().any(Action::is_login)
         {
-            actions.push(Action::Reconnect(doubt));
+            actions.push(Action::Reconnect(reason));
         }
         if actions.iter().any(Action::is_login)
             && let Some((message, wait)) = self.logins.held(Instant::now())
@@ -328,30 +329,33 @@ impl Membership {
                 is_refused: false,
             });
         }
-        // What the server refused a moment ago it is not asked at every sign.
+        // Headscale does not get a refused request again at every event.
         if is_held {
-            actions.retain(|action| !action.is_servers());
-        } else if !actions.iter().any(Action::is_servers) {
+            actions.retain(|action| !action.is_headscale_request());
+        } else if !actions.iter().any(Action::is_headscale_request) {
             self.refused.clear();
         }
         let has_changed = !actions.is_empty();
         let mut refused = Vec::new();
         for action in actions {
-            let (is_login, is_servers) = (action.is_login(), action.is_servers());
+            let (is_login, is_headscale_request) =
+                (action.is_login(), action.is_headscale_request());
             match self.act(action, &desired, &observed, settings).await {
-                // What others refuse is told of beside all the rest.
+                // Other failures are reported with all other conditions.
                 Err(message) if is_login => return Err(message),
-                Err(message) if is_servers => self.refused.record(message, Instant::now()),
+                Err(message) if is_headscale_request => {
+                    self.refused.record(message, Instant::now())
+                }
                 Err(message) => refused.push(message),
-                Ok(()) if is_servers => self.refused.clear(),
+                Ok(()) if is_headscale_request => self.refused.clear(),
                 Ok(()) => {}
             }
         }
         if has_changed {
-            status = self.tailscaled.status().await.map_err(said)?;
-            prefs = self.tailscaled.prefs().await.map_err(said)?;
+            status = self.tailscaled.status().await.map_err(to_message)?;
+            prefs = self.tailscaled.prefs().await.map_err(to_message)?;
             if let Some(server) = &mut self.control.server {
-                server.look(false).await;
+                server.refresh(false).await;
             }
         }
         let observed = self.observed(&status, &prefs, &desired, settings);
@@ -362,7 +366,7 @@ impl Membership {
         let view = self
             .apply_peer_routes(inputs, &status, &desired, &observed, &host, refused)
             .await;
-        self.exchange_news(&desired, &observed).await?;
+        self.refresh_announcement(&desired, &observed).await?;
         let wait = match (self.announcement.is_served, &self.control.server) {
             (true, Some(server)) => server.due_in(true).min(FULL_PASS),
             (true, None) => FULL_PASS,
@@ -378,7 +382,7 @@ impl Membership {
         })
     }
 
-    /// Whoever stands elsewhere now may soon be told more of it.
+    /// Reads Headscale's list more often after a change.
     fn note_standing(&mut self, observed: &Observed) {
         let standing = RouteStanding::of(observed);
         if self.announcement.standing.as_ref() == Some(&standing) {
@@ -390,14 +394,14 @@ impl Membership {
         }
     }
 
-    /// Makes this member and the server tell each other again, now and then, as long as one of them may
-    /// not have heard the other.
-    async fn exchange_news(
+    /// Makes tailscaled announce its routes again while Headscale or tailscaled may have missed an
+    /// update.
+    async fn refresh_announcement(
         &mut self,
         desired: &Desired,
         observed: &Observed,
     ) -> Result<(), String> {
-        let is_unheard = plan::may_be_unheard(desired, observed);
+        let is_unheard = plan::needs_announcement(desired, observed);
         let refresh = &mut self.announcement.refresh;
         if !refresh.is_overdue(is_unheard, Instant::now()) {
             return Ok(());
@@ -410,9 +414,9 @@ impl Membership {
             return Ok(());
         }
         tracing::debug!("advertising a placeholder route to refresh Headscale and tailscaled");
-        // A tailscaled says all again when there is anything new, and is answered in the same way. The
-        // next pass takes it away.
-        let change = self.state.change_aside(|memory| {
+        // tailscaled sends its whole host info after any change, and Headscale answers with a full
+        // update. The next reconcile withdraws the placeholder.
+        let change = self.state.change_async(|memory| {
             if !memory.routes.contains(&PLACEHOLDER) {
                 memory.routes.push(PLACEHOLDER);
             }
@@ -427,10 +431,10 @@ impl Membership {
         outcome.map(drop).map_err(|error| display_chain(&error))
     }
 
-    /// Whether what tailscaled says of itself may be long past, though the server answers. A server that has
-    /// deleted a node does not tell it so. A login is no way to find out: of a member that is slow it would
-    /// take what it has, and the key may be used up.
-    fn doubt(&mut self, observed: &Observed) -> Option<ReconnectReason> {
+    /// Whether tailscaled's state may be stale although Headscale answers: Headscale does not notify a
+    /// node that it deleted. A login is no way to find out, because it would disconnect a slow node and
+    /// may consume the key.
+    fn reconnect_reason(&mut self, observed: &Observed) -> Option<ReconnectReason> {
         let is_unheard = std::mem::take(&mut self.peers.is_silent);
         let is_answering = self
             .control
@@ -447,7 +451,7 @@ impl Membership {
         }
         match (observed.login, &observed.server) {
             (LoginState::Running, HeadscaleView::Unknown) if is_unheard => {
-                Some(ReconnectReason::PeerLiveness)
+                Some(ReconnectReason::SilentPeers)
             }
             (LoginState::Starting, _) => {
                 let since = *connection.starting_since.get_or_insert_with(Instant::now);
@@ -474,7 +478,7 @@ impl Membership {
                 server: server.clone(),
                 hostname: hostname(settings),
             });
-        // As long as it is not known what is ours, nothing is known not to be.
+        // While the pod CIDRs are unknown, no route is known to be obsolete.
         let is_former = |net: &&IpNet| match local {
             Some(_) => !routes.contains(net),
             None => **net == PLACEHOLDER,
@@ -508,19 +512,19 @@ impl Membership {
         observe::observed(status, prefs, server)
     }
 
-    /// Notes what is about to be changed: whoever undoes it later has to know.
-    async fn remember(
+    /// Records what is about to change, so that uninstall can undo it.
+    async fn record_changes(
         &mut self,
         desired: &Desired,
         prefs: &Prefs,
         login: LoginState,
     ) -> Result<(), String> {
         let is_hosts = self.mode == TailscaledMode::Host;
-        // Whoever is logged out has nothing set, and nothing of it is changed.
+        // A logged-out tailscaled has no prefs, and none are changed.
         if is_hosts && matches!(login, LoginState::Needed | LoginState::Awaited) {
             return Ok(());
         }
-        let change = self.state.change_aside(|memory| {
+        let change = self.state.change_async(|memory| {
             if is_hosts && memory.host.is_none() {
                 memory.host = Some(HostPrefs {
                     accepts_routes: prefs.route_all,
@@ -529,7 +533,7 @@ impl Membership {
                 });
             }
             for route in &desired.routes {
-                // What a host advertised before us stays its own.
+                // Routes that the host advertised before the daemon remain the host's.
                 let is_theirs = is_hosts && prefs.advertise_routes.contains(route);
                 if !memory.routes.contains(route) && !is_theirs {
                     memory.routes.push(*route);
@@ -548,15 +552,15 @@ impl Membership {
         settings: &MeshInputs,
     ) -> Result<(), String> {
         let repair = match &action {
-            Action::Login(why) => {
-                tracing::info!(reason = %why, "joining the mesh");
+            Action::Login(reason) => {
+                tracing::info!(%reason, "joining the mesh");
                 self.connection.login_at = Some(Instant::now());
                 self.join(desired, observed, settings).await?;
                 tracing::info!("joined the mesh");
                 "join"
             }
-            Action::Reconnect(doubt) => {
-                tracing::info!(reason = %doubt, "reconnecting tailscaled to Headscale");
+            Action::Reconnect(reason) => {
+                tracing::info!(%reason, "reconnecting tailscaled to Headscale");
                 let outcome = self.tailscaled.reconnect(RECONNECT_TIMEOUT).await;
                 outcome.map_err(|error| display_chain(&error))?;
                 "reconnect"
@@ -569,8 +573,9 @@ impl Membership {
             Action::ApproveRoutes { node, routes } => {
                 tracing::info!(node, ?routes, "approving routes in Headscale");
                 if let Some(server) = &mut self.control.server {
-                    let merge = |approved: &[IpNet]| plan::beside(approved, desired, observed);
-                    server.approve_beside(*node, merge).await?;
+                    let merge =
+                        |approved: &[IpNet]| plan::merge_routes(approved, desired, observed);
+                    server.merge_approved(*node, merge).await?;
                 }
                 "approve"
             }
@@ -596,26 +601,28 @@ impl Membership {
         Ok(())
     }
 
-    /// Tells tailscaled otherwise. Its networks are one list, which others change as well: it is read
-    /// again, because the server was asked since.
+    /// Patches the prefs. Users change the advertised routes too, so the list is read again just before.
     async fn set(
         &self,
         edit: &PrefsPatch,
         desired: &Desired,
         observed: &Observed,
     ) -> Result<(), String> {
-        let said = |error: tailscaled::localapi::Error| display_chain(&error);
+        let to_message = |error: tailscaled::localapi::Error| display_chain(&error);
         let mut edit = observe::prefs_edit(edit);
         if let Some(advertised) = &mut edit.advertise_routes {
-            let present = self.tailscaled.prefs().await.map_err(said)?;
-            *advertised = plan::beside(&present.advertise_routes, desired, observed);
+            let present = self.tailscaled.prefs().await.map_err(to_message)?;
+            *advertised = plan::merge_routes(&present.advertise_routes, desired, observed);
         }
-        self.tailscaled.edit_prefs(&edit).await.map_err(said)?;
+        self.tailscaled
+            .edit_prefs(&edit)
+            .await
+            .map_err(to_message)?;
         Ok(())
     }
 }
 
-/// What keys there are now: they are replaced while the daemon runs.
+/// Keys are replaced while the daemon runs.
 async fn current(config: &Config) -> Option<Secrets> {
     let headscale = config.headscale.clone();
     let read = spawn_blocking(move || Secrets::current(&headscale));
@@ -623,14 +630,14 @@ async fn current(config: &Config) -> Option<Secrets> {
     read.await.ok()
 }
 
-/// Whether a step has to wait, so long after a login began. A tailscaled that was a member says that it
-/// is one again before the server has heard of it.
-fn is_too_soon(action: &Action, since_login: Option<Duration>) -> bool {
+/// Whether an action must wait after a login: tailscaled reports `Running` again before Headscale lists
+/// the node.
+fn must_wait(action: &Action, since_login: Option<Duration>) -> bool {
     *action == Action::Login(LoginReason::Forgotten)
         && since_login.is_some_and(|since| since < LISTED)
 }
 
-/// Networks that Kubernetes gave to this node, and that no other Node has.
+/// Pod CIDRs that Kubernetes assigned to this Node and to no other.
 fn assigned(settings: &MeshInputs, routes: &[IpNet]) -> Vec<IpNet> {
     let given = settings.kube_nodes.assigned(&settings.node);
     let (AssignedCidrs::Cidrs(given), Some(others)) = (given, report::nodes(settings)) else {
@@ -647,8 +654,8 @@ fn assigned(settings: &MeshInputs, routes: &[IpNet]) -> Vec<IpNet> {
 
 /// This node's name in the mesh.
 fn hostname(settings: &MeshInputs) -> String {
-    let said = settings.config.tailscale.hostname.as_deref();
-    hostname::hostname(said, &settings.node)
+    let configured = settings.config.tailscale.hostname.as_deref();
+    hostname::hostname(configured, &settings.node)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What has to be known about the mesh after a restart: whether it ever served this node, which
-//! networks of the list that a tailscaled advertises are ours, and how the host's was before us.
+//! The state file `mesh.json`: whether the mesh ever served this node, which advertised routes are ours,
+//! and the host tailscaled's original prefs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,61 +14,54 @@ use tokio::task::spawn_blocking;
 use node_core::files::{read_small, write_atomic};
 use node_core::{MeshLink, MeshState};
 
-/// It has a few hundred bytes, unless it is somebody else's.
 const MAX_LEN: u64 = 1 << 20;
 const NAME: &str = "mesh.json";
-/// So many networks that may be ours are kept in mind: a node has a few, and some more of pods that
-/// are outside of them and come and go.
-const MOST_ROUTES: usize = 1024;
-/// So many of our own tailscaled's numbers are remembered.
-const MOST_NUMBERS: usize = 8;
-/// So many networks of nodes that are away are kept in mind.
-const MOST_AWAY: usize = 1024;
+/// A node has a few routes, and extra host routes of pods that come and go.
+const MAX_ROUTES: usize = 1024;
+/// Former Headscale IDs of this node.
+const MAX_IDS: usize = 8;
+/// Routes of peers that are offline.
+const MAX_OFFLINE: usize = 1024;
 
-/// What has to be known again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshRecord {
-    /// Whether packets for this node's pods were ever sent here. From then on pods start whatever
-    /// becomes of the mesh.
+    /// Peers have sent packets for this node's pods. From then on pods start even without the mesh.
     pub has_served: bool,
-    /// Our number in the server's list: whoever takes us out of it may have no tailscaled left to ask.
+    /// Our ID in Headscale: on uninstall, tailscaled may not run any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// What the server called our own tailscaled, now and before, the latest last.
+    /// Headscale IDs of the managed tailscaled, the latest last.
     pub numbers: Vec<u64>,
-    /// Networks that we may have added to what is advertised and approved.
+    /// Routes that the daemon may have advertised and approved.
     pub routes: Vec<IpNet>,
-    /// Those of this node's networks that have led here: whoever claims one of them came later.
+    /// Routes that this node has served: a peer that advertises one came later.
     pub served: Vec<IpNet>,
-    /// How packets got into the mesh, as it was known last. Until it is known again it stays: a
-    /// daemon that starts must not cost a packet.
+    /// The last known mesh interface, used until it is observed again: a daemon restart must not drop a
+    /// packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<MeshLink>,
-    /// The networks of other nodes, likewise.
+    /// Accepted peer routes, likewise.
     pub remotes: Vec<IpNet>,
-    /// Parts of them that the mesh would send to somebody else, likewise.
+    /// Shadowed prefixes, likewise.
     pub shadowed: Vec<IpNet>,
-    /// The networks of other nodes, and of some that are away, the oldest first.
+    /// Routes of peers, also of some that are offline, the oldest first.
     pub known: Vec<IpNet>,
-    /// Addresses of members, likewise.
+    /// Tailnet addresses of peers.
     pub members: Vec<Ipv4Addr>,
-    /// Addresses of this node's pods that are in none of its networks, likewise.
+    /// Extra host routes.
     pub outside: Vec<IpNet>,
-    /// How the host's tailscaled was before us.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostPrefs>,
-    /// Whether ours is in a network of its own. It stays there until the configuration says
-    /// otherwise.
+    /// The managed tailscaled is in its own netns, and stays there until the configuration changes.
     pub is_apart: bool,
 }
 
 impl MeshRecord {
-    /// Forgets networks that are over, and if there are too many, the oldest of the others. None that is
-    /// wanted is forgotten.
+    /// Removes obsolete routes, and the oldest of too many, but no desired one.
     pub fn forget_routes(&mut self, desired: &[IpNet], is_over: impl Fn(&IpNet) -> bool) {
         self.routes.retain(|route| !is_over(route));
-        let mut excess = self.routes.len().saturating_sub(MOST_ROUTES);
+        let mut excess = self.routes.len().saturating_sub(MAX_ROUTES);
         self.routes.retain(|route| {
             let is_too_much = excess > 0 && !desired.contains(route);
             excess -= usize::from(is_too_much);
@@ -76,24 +69,23 @@ impl MeshRecord {
         });
     }
 
-    /// Notes what the server calls our own tailscaled.
     pub fn note_number(&mut self, number: u64) {
         if self.numbers.last() != Some(&number) {
             self.numbers.retain(|one| *one != number);
             self.numbers.push(number);
-            let old = self.numbers.len().saturating_sub(MOST_NUMBERS);
+            let old = self.numbers.len().saturating_sub(MAX_IDS);
             self.numbers.drain(..old);
         }
     }
 
-    /// Notes which networks lead to other nodes. A node's keeps its age while the node is away: nobody
-    /// else gets it by waiting for a reboot.
+    /// Records the accepted peer routes. A route keeps its age while its node is offline, so that no other
+    /// peer gets it during a reboot.
     pub fn meet(&mut self, remotes: Vec<IpNet>) {
         let old: BTreeSet<IpNet> = self.known.iter().copied().collect();
         let new = remotes.iter().filter(|network| !old.contains(network));
         self.known.extend(new);
         let present: BTreeSet<&IpNet> = remotes.iter().collect();
-        let mut room = MOST_AWAY;
+        let mut room = MAX_OFFLINE;
         self.known.retain(|network| {
             // A pod that is gone does not come back.
             let is_pods = network.prefix_len() == network.max_prefix_len();
@@ -105,7 +97,7 @@ impl MeshRecord {
         self.remotes = remotes;
     }
 
-    /// As much of it as can be read again. What is left out is found out again, the rest is not.
+    /// The JSON, without what can be observed again if it would be too long to read.
     fn text(&self) -> serde_json::Result<String> {
         let fits = |text: &String| text.len() as u64 <= MAX_LEN;
         let whole = serde_json::to_string_pretty(self)?;
@@ -123,7 +115,6 @@ impl MeshRecord {
         serde_json::to_string_pretty(&less)
     }
 
-    /// What the rest of the daemon goes by until more is known.
     pub fn view(&self) -> MeshState {
         MeshState {
             link: self.link.clone(),
@@ -137,19 +128,16 @@ impl MeshRecord {
     }
 }
 
-/// How the host's tailscaled was before us.
+/// The host tailscaled's prefs before the daemon changed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostPrefs {
-    /// Whether it sent packets to the networks of others.
     pub accepts_routes: bool,
-    /// Whether packets kept their source.
     pub keeps_source: bool,
-    /// Whether packets passed that belonged to no connection it knew of; none if it was never said.
+    /// None if the pref was never set.
     pub passes_stateless: Option<bool>,
 }
 
-/// A memory, and the file that it is in.
 #[derive(Debug)]
 pub struct MeshStateFile {
     path: PathBuf,
@@ -157,8 +145,7 @@ pub struct MeshStateFile {
 }
 
 impl MeshStateFile {
-    /// What is in the directory. A file that can't be read is as good as none: pods must start all
-    /// the same.
+    /// An unreadable file counts as missing: pods must start all the same.
     pub fn load(state_dir: &Path) -> Self {
         let path = state_dir.join(NAME);
         let mut memory: MeshRecord = match read_small(&path, MAX_LEN) {
@@ -166,19 +153,18 @@ impl MeshStateFile {
             Err(error) => lost(&path, &error),
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| lost(&path, &error)),
         };
-        // Whoever wrote it did not note them, or had no room.
+        // They were left out if the file was too long.
         if memory.known.is_empty() {
             memory.known.clone_from(&memory.remotes);
         }
         Self { path, memory }
     }
 
-    /// What is known.
     pub fn memory(&self) -> &MeshRecord {
         &self.memory
     }
 
-    /// Changes it, and writes it if that makes a difference. It blocks until the disk has it.
+    /// Writes the file if the record changes. Blocks until it is on disk.
     pub fn change(&mut self, change: impl FnOnce(&mut MeshRecord)) -> io::Result<()> {
         let Some(new) = self.changed(change) else {
             return Ok(());
@@ -188,8 +174,8 @@ impl MeshStateFile {
         Ok(())
     }
 
-    /// The same for whoever must not block: a disk may take seconds.
-    pub async fn change_aside(&mut self, change: impl FnOnce(&mut MeshRecord)) -> io::Result<()> {
+    /// Like [`change`](Self::change), without blocking: a disk may take seconds.
+    pub async fn change_async(&mut self, change: impl FnOnce(&mut MeshRecord)) -> io::Result<()> {
         let Some(new) = self.changed(change) else {
             return Ok(());
         };
@@ -199,14 +185,12 @@ impl MeshStateFile {
         Ok(())
     }
 
-    /// How it is after a change, if that makes a difference.
     fn changed(&self, change: impl FnOnce(&mut MeshRecord)) -> Option<MeshRecord> {
         let mut new = self.memory.clone();
         change(&mut new);
         (new != self.memory).then_some(new)
     }
 
-    /// Forgets everything.
     pub fn erase(self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -229,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_our_own_was_called_is_remembered_the_latest_last() {
+    fn former_ids_are_recorded_the_latest_last() {
         let mut memory = MeshRecord::default();
         for number in [1, 1, 2, 1, 3] {
             memory.note_number(number);
@@ -240,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_there_again() {
+    fn a_record_survives_a_reload() {
         let dir = tempfile::tempdir().unwrap();
         let mut kept = MeshStateFile::load(dir.path());
         assert_eq!(kept.memory(), &MeshRecord::default());
@@ -259,13 +243,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_changed_aside_is_kept_likewise() {
+    async fn an_async_change_survives_a_reload() {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = dir.path().join("state");
         let mut kept = MeshStateFile::load(&state_dir);
-        kept.change_aside(|_| ()).await.unwrap();
+        kept.change_async(|_| ()).await.unwrap();
         assert!(!state_dir.exists());
-        let change = kept.change_aside(|memory| memory.has_served = true);
+        let change = kept.change_async(|memory| memory.has_served = true);
         change.await.unwrap();
         assert!(kept.memory().has_served);
         assert_eq!(MeshStateFile::load(&state_dir).memory(), kept.memory());
@@ -273,24 +257,24 @@ mod tests {
         // What is not on the disk is not known: it has to be written the next time.
         fs::remove_dir_all(&state_dir).unwrap();
         write_atomic(&state_dir, b"in the way", 0o600).unwrap();
-        let change = kept.change_aside(|memory| memory.has_served = false);
+        let change = kept.change_async(|memory| memory.has_served = false);
         change.await.unwrap_err();
         assert!(kept.memory().has_served);
     }
 
     #[test]
-    fn the_oldest_of_too_many_networks_are_forgotten_but_none_that_is_wanted() {
+    fn the_oldest_of_too_many_routes_are_removed_but_no_desired_one() {
         let route = |n: usize| -> IpNet {
             let [.., high, low] = n.to_be_bytes();
             format!("10.9.{high}.{low}/32").parse().unwrap()
         };
         let mut memory = MeshRecord {
-            routes: (0..MOST_ROUTES + 3).map(route).collect(),
+            routes: (0..MAX_ROUTES + 3).map(route).collect(),
             ..MeshRecord::default()
         };
         memory.forget_routes(&[route(0), route(2)], |over| *over == route(7));
         let kept = |n| memory.routes.contains(&route(n));
-        assert_eq!(memory.routes.len(), MOST_ROUTES);
+        assert_eq!(memory.routes.len(), MAX_ROUTES);
         assert_eq!(
             [0, 1, 2, 3, 4, 7].map(kept),
             [true, false, true, false, true, false]
@@ -302,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_keeps_its_age_while_its_node_is_away() {
+    fn a_route_keeps_its_age_while_its_node_is_offline() {
         let [b, c, pod, around] = [
             "10.244.2.0/24",
             "10.244.3.0/24",
@@ -322,22 +306,22 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_that_are_away_the_oldest_are_kept() {
+    fn the_oldest_routes_of_offline_peers_are_kept() {
         let network = |n: usize| -> IpNet { format!("fd00:{n:x}::/64").parse().unwrap() };
         let mut memory = MeshRecord::default();
-        memory.meet((0..=MOST_AWAY).map(network).collect());
+        memory.meet((0..=MAX_OFFLINE).map(network).collect());
         memory.meet(vec![network(7)]);
-        assert_eq!(memory.known.len(), MOST_AWAY + 1);
-        memory.meet(vec![network(MOST_AWAY + 1)]);
+        assert_eq!(memory.known.len(), MAX_OFFLINE + 1);
+        memory.meet(vec![network(MAX_OFFLINE + 1)]);
         let is_known = |n| memory.known.contains(&network(n));
         assert_eq!(
-            [0, 7, MOST_AWAY - 1, MOST_AWAY, MOST_AWAY + 1].map(is_known),
+            [0, 7, MAX_OFFLINE - 1, MAX_OFFLINE, MAX_OFFLINE + 1].map(is_known),
             [true, true, true, false, true]
         );
     }
 
     #[test]
-    fn who_kept_no_ages_has_those_of_the_networks_that_he_knew() {
+    fn a_record_without_ages_uses_the_order_of_its_routes() {
         let dir = tempfile::tempdir().unwrap();
         let older = br#"{"hasServed": true, "routes": [], "remotes": ["10.244.2.0/24"]}"#;
         write_atomic(&dir.path().join(NAME), older, 0o600).unwrap();
@@ -347,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_read_again_is_written_without_what_can_be_found_out() {
+    fn a_record_that_is_too_long_is_written_without_observable_parts() {
         let dir = tempfile::tempdir().unwrap();
         let many = |count: u32| -> Vec<IpNet> {
             let network = |n: u32| format!("fd00:244:{:x}:{:x}::/64", n >> 16, n & 0xffff);
@@ -375,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_is_as_good_as_none() {
+    fn a_torn_file_counts_as_missing() {
         let dir = tempfile::tempdir().unwrap();
         write_atomic(&dir.path().join(NAME), b"{\"hasServed\": tr", 0o600).unwrap();
         let mut kept = MeshStateFile::load(dir.path());
@@ -385,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_not_written() {
+    fn an_unchanged_record_is_not_written() {
         let dir = tempfile::tempdir().unwrap();
         let mut kept = MeshStateFile::load(dir.path());
         kept.change(|_| ()).unwrap();

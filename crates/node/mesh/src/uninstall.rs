@@ -1,8 +1,7 @@
-//! Takes this node out of the mesh for good: the host's tailscaled gets back what it had, ours ends
-//! and is forgotten, here and at the server.
+//! Removes this node from the tailnet: restores the host tailscaled's prefs, stops the managed one,
+//! and deletes its keys and its node in Headscale.
 //!
-//! All of it is tried, whatever fails. A server that does not answer is no reason to stay: what is
-//! left there is told. Nor does it take long: every step has its time.
+//! Every step is tried and has a timeout. What remains in Headscale is printed.
 
 use std::env;
 use std::fs;
@@ -26,24 +25,23 @@ use node_core::metrics::Metrics;
 use node_core::node_name;
 use node_core::text::truncate_list;
 
-/// For an answer of a tailscaled.
-const ANSWER: Duration = Duration::from_secs(3);
-/// For all that the server is asked, or a tailscaled has to ask it.
-const SERVER: Duration = Duration::from_secs(7);
-/// What tailscaled makes in the directory that is its own.
+const LOCALAPI_TIMEOUT: Duration = Duration::from_secs(3);
+/// For all requests to Headscale, also tailscaled's.
+const HEADSCALE_TIMEOUT: Duration = Duration::from_secs(7);
+/// In tailscaled's state directory.
 const STATE_FILE: &str = "tailscaled.state";
 
-/// Who hears what was done.
-type Tell<'a> = &'a mut (dyn FnMut(String) + Send);
+/// Prints one line.
+type Print<'a> = &'a mut (dyn FnMut(String) + Send);
 
-/// Does it, and tells line by line what was done and what is left elsewhere. What is returned could
-/// not be done, and is still on record in `state_dir` for another try.
-pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> {
-    let kept = MeshStateFile::load(state_dir);
+/// Prints what was done and what remains elsewhere. Returns what failed; the record in `state_dir`
+/// stays for a retry.
+pub fn remove(config: &Config, state_dir: &Path, print: Print<'_>) -> Vec<String> {
+    let state = MeshStateFile::load(state_dir);
     // Ours may still run with another directory, if the configuration was changed since.
     let in_use = managed::settings(config, TailscaledMode::Managed).running_state_dir();
     let has_own = in_use.is_some() || config.tailscale.state_dir.join(STATE_FILE).exists();
-    if !has_own && kept.memory().host.is_none() && !netns::is_there() {
+    if !has_own && state.memory().host.is_none() && !netns::is_there() {
         return Vec::new();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -56,33 +54,33 @@ pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> 
     let mut errors = Vec::new();
     let mut leaving = Leaving {
         config,
-        memory: kept.memory().clone(),
-        tell,
+        memory: state.memory().clone(),
+        print,
     };
     let former = in_use.filter(|dir| *dir != config.tailscale.state_dir);
     runtime.block_on(async {
-        errors.extend(leaving.give_back().await.err());
+        errors.extend(leaving.restore_host().await.err());
         if has_own {
-            errors.extend(leaving.end_own().await.err());
+            errors.extend(leaving.stop_managed().await.err());
         }
     });
     if let Some(dir) = former {
         let dir = dir.display();
-        tell(format!(
+        print(format!(
             "not removed: the keys in {dir}, which tailscaled ran with and the configuration does not \
              name; remove them yourself"
         ));
     }
-    // Nobody is in it any more, unless something went wrong.
+    // After an error, a process may still be in the netns.
     if errors.is_empty() && netns::is_there() {
         match netns::remove() {
-            Ok(()) => tell("removed tailscaled's netns".to_owned()),
+            Ok(()) => print("removed tailscaled's netns".to_owned()),
             Err(causes) => errors.extend(causes.iter().map(display_chain)),
         }
     }
-    // Whoever is asked again must not give back what somebody has changed since.
+    // A second run must not overwrite what a user has changed since.
     if errors.is_empty() {
-        let outcome = kept.erase();
+        let outcome = state.erase();
         errors.extend(
             outcome
                 .err()
@@ -92,24 +90,22 @@ pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> 
     errors
 }
 
-/// Gives the host's tailscaled back what it had, and tells line by line what was done.
-pub(crate) async fn give_back(
+/// Restores the host tailscaled's prefs and prints what was done.
+pub(crate) async fn restore_host(
     config: &Config,
     memory: &MeshRecord,
-    tell: Tell<'_>,
-) -> Result<GivenBack, String> {
+    print: Print<'_>,
+) -> Result<HostRestored, String> {
     let mut leaving = Leaving {
         config,
         memory: memory.clone(),
-        tell,
+        print,
     };
-    leaving.give_back().await
+    leaving.restore_host().await
 }
 
-/// How much was given back to the host's tailscaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GivenBack {
-    /// It has what it had.
+pub(crate) enum HostRestored {
     All,
     /// It does not run.
     Nothing,
@@ -118,20 +114,20 @@ pub(crate) enum GivenBack {
 struct Leaving<'a> {
     config: &'a Config,
     memory: MeshRecord,
-    tell: Tell<'a>,
+    print: Print<'a>,
 }
 
 impl Leaving<'_> {
     fn report(&mut self, line: impl Into<String>) {
-        (self.tell)(line.into());
+        (self.print)(line.into());
     }
 
-    /// The host's tailscaled is as it was.
-    async fn give_back(&mut self) -> Result<GivenBack, String> {
+    async fn restore_host(&mut self) -> Result<HostRestored, String> {
         let Some(before) = self.memory.host else {
-            return Ok(GivenBack::All);
+            return Ok(HostRestored::All);
         };
-        let tailscaled = LocalApi::new(&self.config.tailscale.socket).with_timeout(ANSWER);
+        let tailscaled =
+            LocalApi::new(&self.config.tailscale.socket).with_timeout(LOCALAPI_TIMEOUT);
         let prefs = match tailscaled.prefs().await {
             Ok(prefs) => prefs,
             Err(error) if error.is_not_running() => {
@@ -139,18 +135,18 @@ impl Leaving<'_> {
                     "the host's tailscaled does not run, so its prefs stay: it may still advertise {}",
                     list(&self.memory.routes)
                 ));
-                return Ok(GivenBack::Nothing);
+                return Ok(HostRestored::Nothing);
             }
             Err(error) => return Err(display_chain(&error)),
         };
-        let edit = given_back(&prefs, &self.memory.routes, before);
+        let edit = restoring_prefs(&prefs, &self.memory.routes, before);
         if !edit.is_empty() {
             let outcome = tailscaled.edit_prefs(&edit).await;
             outcome.map_err(|error| display_chain(&error))?;
         }
         self.report("restored the host tailscaled's prefs");
         let Ok(status) = tailscaled.status().await else {
-            return Ok(GivenBack::All);
+            return Ok(HostRestored::All);
         };
         let left = self.disapprove(&status).await.err();
         if let Some(why) = left {
@@ -160,7 +156,7 @@ impl Leaving<'_> {
                 status.self_node.host_name
             ));
         }
-        Ok(GivenBack::All)
+        Ok(HostRestored::All)
     }
 
     async fn disapprove(&mut self, status: &Status) -> Result<(), String> {
@@ -185,12 +181,12 @@ impl Leaving<'_> {
         Ok(())
     }
 
-    /// Ours is no member any more, ends, and leaves nothing here.
-    async fn end_own(&mut self) -> Result<(), String> {
-        let tailscaled = LocalApi::new(managed::socket()).with_timeout(ANSWER);
+    /// Withdraws the routes, leaves Headscale, stops tailscaled and removes its keys.
+    async fn stop_managed(&mut self) -> Result<(), String> {
+        let tailscaled = LocalApi::new(managed::socket()).with_timeout(LOCALAPI_TIMEOUT);
         let status = tailscaled.status().await.ok();
         if status.is_some() {
-            // From now on nobody sends packets here, even if the server can't be asked.
+            // Peers stop sending packets here even if Headscale's API does not answer.
             let edit = MaskedPrefs {
                 advertise_routes: Some(Vec::new()),
                 ..MaskedPrefs::default()
@@ -222,7 +218,7 @@ impl Leaving<'_> {
         Ok(())
     }
 
-    /// Deletes our node at the server. Whoever may not do that logs out at least.
+    /// Deletes this node in Headscale; without an API key it only logs out.
     async fn leave_server(
         &mut self,
         tailscaled: &LocalApi,
@@ -243,9 +239,9 @@ impl Leaving<'_> {
         let memory = self.memory.clone();
         let hostname = self.hostname();
         let work = async {
-            look(&mut server).await?;
+            refresh(&mut server).await?;
             let own = status.and_then(|status| own_in(&server, status));
-            let ids = this_node(own.as_ref(), &server.everybody(&hostname), &memory);
+            let ids = this_node(own.as_ref(), &server.all_devices(&hostname), &memory);
             for id in &ids {
                 server.delete(*id).await?;
             }
@@ -268,22 +264,21 @@ impl Leaving<'_> {
     }
 
     fn hostname(&self) -> String {
-        let said = self.config.tailscale.hostname.as_deref();
+        let configured = self.config.tailscale.hostname.as_deref();
         let variable = env::var_os(node_name::VARIABLE);
         match node_name::find(None, variable.as_deref()) {
-            Ok(name) => hostname::hostname(said, &name),
-            Err(_) => said.unwrap_or_default().to_owned(),
+            Ok(name) => hostname::hostname(configured, &name),
+            Err(_) => configured.unwrap_or_default().to_owned(),
         }
     }
 }
 
-/// This node in the server's list.
+/// This node in Headscale's list.
 async fn listed(server: &mut ControlServer, status: &Status) -> Result<Option<OwnDevice>, String> {
-    look(server).await?;
+    refresh(server).await?;
     Ok(own_in(server, status))
 }
 
-/// The same, of a list that was read.
 fn own_in(server: &ControlServer, status: &Status) -> Option<OwnDevice> {
     match server.view(status, &status.self_node.host_name) {
         HeadscaleView::Listed { own, .. } => own,
@@ -291,23 +286,26 @@ fn own_in(server: &ControlServer, status: &Status) -> Option<OwnDevice> {
     }
 }
 
-async fn look(server: &mut ControlServer) -> Result<(), String> {
-    server.look(false).await;
+async fn refresh(server: &mut ControlServer) -> Result<(), String> {
+    server.refresh(false).await;
     match server.problem() {
         Some(problem) => Err(problem),
         None => Ok(()),
     }
 }
 
-/// This node by what its tailscaled says. One that does not run, or has only just started and does not
-/// know its own key, says nothing: then by what was known before.
-fn this_node(own: Option<&OwnDevice>, everybody: &[OtherDevice], memory: &MeshRecord) -> Vec<u64> {
-    own.map_or_else(|| former(everybody, memory), |own| vec![own.id])
+/// This node by tailscaled's key, or by the record if tailscaled does not run or has just started and
+/// does not report its key yet.
+fn this_node(
+    own: Option<&OwnDevice>,
+    all_devices: &[OtherDevice],
+    memory: &MeshRecord,
+) -> Vec<u64> {
+    own.map_or_else(|| former(all_devices, memory), |own| vec![own.id])
 }
 
-/// Nodes that were this one and have its networks: by their number, or if nobody has that, by their
-/// name, which a node of another cluster may have as well. A server takes one that has just ended to be
-/// online for a while.
+/// Nodes with our routes that were this node: by ID, else by name, which a node of another cluster may
+/// have too. Headscale lists a node as online for a while after its tailscaled ended.
 fn former(others: &[OtherDevice], memory: &MeshRecord) -> Vec<u64> {
     let has_ours = |other: &&OtherDevice| {
         let mut routes = other.routes.iter();
@@ -323,8 +321,8 @@ fn former(others: &[OtherDevice], memory: &MeshRecord) -> Vec<u64> {
     named.map(|other| other.id).collect()
 }
 
-/// What the host's tailscaled has to be told to be as it was.
-fn given_back(prefs: &Prefs, ours: &[IpNet], before: HostPrefs) -> MaskedPrefs {
+/// The patch that restores the host's prefs.
+fn restoring_prefs(prefs: &Prefs, ours: &[IpNet], before: HostPrefs) -> MaskedPrefs {
     let theirs = without(&prefs.advertise_routes, ours);
     let is_other = |now: bool, before: bool| (now != before).then_some(before);
     MaskedPrefs {
@@ -343,8 +341,8 @@ fn without(all: &[IpNet], some: &[IpNet]) -> Vec<IpNet> {
 }
 
 async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let outcome = timeout(SERVER, work).await;
-    outcome.unwrap_or_else(|_| Err(format!("no answer within {SERVER:?}")))
+    let outcome = timeout(HEADSCALE_TIMEOUT, work).await;
+    outcome.unwrap_or_else(|_| Err(format!("no answer within {HEADSCALE_TIMEOUT:?}")))
 }
 
 fn is_gone_or_mounted(error: &io::Error) -> bool {
@@ -374,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_networks_are_taken_from_a_list() {
+    fn only_our_routes_are_withdrawn() {
         let all = nets(&["192.168.77.0/24", "10.244.1.0/24", "10.244.1.9/32"]);
         let ours = nets(&["10.244.1.0/24", "10.244.2.0/24"]);
         let left = nets(&["192.168.77.0/24", "10.244.1.9/32"]);
@@ -382,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_this_node_is_deleted_when_it_can_t_say_who_it_is() {
+    fn without_a_node_key_only_former_nodes_of_this_host_are_deleted() {
         let others = [
             other(1, true, &["10.244.1.0/24"]),
             other(2, false, &["10.244.1.0/24"]),
@@ -402,8 +400,8 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_its_own_key_is_known_by_what_was_before() {
-        let everybody = [
+    fn a_tailscaled_without_a_node_key_is_identified_by_the_record() {
+        let all_devices = [
             other(2, false, &["10.244.1.0/24"]),
             other(7, false, &["10.244.2.0/24"]),
         ];
@@ -412,24 +410,27 @@ mod tests {
             routes: nets(&["10.244.1.0/24"]),
             ..MeshRecord::default()
         };
-        assert_eq!(this_node(None, &everybody, &memory), [2]);
-        assert_eq!(this_node(None, &everybody, &MeshRecord::default()), [0; 0]);
+        assert_eq!(this_node(None, &all_devices, &memory), [2]);
+        assert_eq!(
+            this_node(None, &all_devices, &MeshRecord::default()),
+            [0; 0]
+        );
         let own = OwnDevice {
             id: 7,
             advertised: Vec::new(),
             approved: Vec::new(),
             serving: Vec::new(),
         };
-        assert_eq!(this_node(Some(&own), &everybody, &memory), [7]);
+        assert_eq!(this_node(Some(&own), &all_devices, &memory), [7]);
     }
 
     #[test]
-    fn where_nothing_was_joined_nothing_is_asked() {
+    fn uninstall_does_nothing_on_a_node_that_never_joined() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.tailscale.state_dir = dir.path().join("tailscale");
-        let mut told = Vec::new();
-        let errors = remove(&config, dir.path(), &mut |line| told.push(line));
-        assert_eq!((errors, told), (Vec::new(), Vec::new()));
+        let mut printed = Vec::new();
+        let errors = remove(&config, dir.path(), &mut |line| printed.push(line));
+        assert_eq!((errors, printed), (Vec::new(), Vec::new()));
     }
 }

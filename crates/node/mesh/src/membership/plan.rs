@@ -1,5 +1,4 @@
-//! What has to be done for this node to be a member of the mesh that serves its pods. Nothing is
-//! touched here.
+//! The actions that log this node in and get its routes served. Pure.
 
 use std::fmt;
 
@@ -169,7 +168,7 @@ impl Action {
     }
 
     /// Whether it is the server that has to do it.
-    pub fn is_servers(&self) -> bool {
+    pub fn is_headscale_request(&self) -> bool {
         matches!(
             self,
             Self::DeleteStaleDevice { .. } | Self::ApproveRoutes { .. }
@@ -177,7 +176,6 @@ impl Action {
     }
 }
 
-/// LoginReason a login is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginReason {
     /// It is logged out, or its key has expired.
@@ -198,11 +196,11 @@ impl fmt::Display for LoginReason {
     }
 }
 
-/// LoginReason a tailscaled's own word for how it is may be long past.
+/// Why tailscaled's state may be stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconnectReason {
     /// It says that it is a member, nobody is heard, and the server's list can't be read.
-    PeerLiveness,
+    SilentPeers,
     /// It does not get connected though the server answers.
     Stuck,
 }
@@ -210,7 +208,7 @@ pub enum ReconnectReason {
 impl fmt::Display for ReconnectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::PeerLiveness => "no packets from peers",
+            Self::SilentPeers => "no packets from peers",
             Self::Stuck => "tailscaled does not connect although Headscale answers",
         })
     }
@@ -277,17 +275,16 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Who else has or wants our networks. A host route of another node inside its own network is no
-/// conflict with ours, and one inside ours is.
+/// Other nodes with routes that overlap ours.
 pub fn conflicts(desired: &Desired, observed: &Observed) -> Vec<Conflict> {
     let others = match &observed.server {
         HeadscaleView::Listed { others, .. } => others,
         HeadscaleView::Unknown => &observed.peers,
     };
     let mut found = Vec::new();
-    for other in others.iter().filter(|other| !is_left(desired, other)) {
+    for other in others.iter().filter(|other| !is_stale(desired, other)) {
         for theirs in &other.routes {
-            // An exit node offers the whole world, and takes nothing from anybody.
+            // The default route of an exit node is no conflict.
             if theirs.prefix_len() == 0 {
                 continue;
             }
@@ -303,19 +300,18 @@ pub fn conflicts(desired: &Desired, observed: &Observed) -> Vec<Conflict> {
     found
 }
 
-/// Whether a member is only left over: it was our own tailscaled before, as we remember; or it is gone,
-/// and has our name, or the cluster has given its network to this node since. A name alone says
-/// nothing of who is there: nodes of two clusters may have one, and networks as well.
-fn is_left(desired: &Desired, other: &OtherDevice) -> bool {
+/// Whether a Headscale node is stale: it was our own tailscaled by its recorded ID, or it is gone and has
+/// our name, or Kubernetes assigned its pod CIDR to this node since. A name alone is no proof: nodes of
+/// two clusters may share names and prefixes.
+fn is_stale(desired: &Desired, other: &OtherDevice) -> bool {
     let is_given = |theirs: &IpNet| desired.assigned.iter().any(|ours| ours.contains(theirs));
     let was_ours = other.is_namesake && desired.numbers.contains(&other.id);
     was_ours || other.is_gone && (other.is_namesake || other.routes.iter().any(is_given))
 }
 
-/// The networks that may be advertised: one that somebody else has is not, unless it leads here
-/// already, or did so first. Two nodes with one network make the server send all packets to one of
-/// them. One that is advertised, or was approved before another login, stays though somebody has a
-/// larger one: to withdraw it would cost this node's pods their network, and help nobody.
+/// The routes that may be advertised. A route that another node has is not, unless this node serves it
+/// or served it first: of two nodes with one route, Headscale makes one primary. An advertised or
+/// approved route stays although a peer has a larger one: the more specific prefix wins anyway.
 pub fn allowed(desired: &Desired, observed: &Observed) -> Vec<IpNet> {
     let conflicts = conflicts(desired, observed);
     let is_free = |route: &&IpNet| {
@@ -328,14 +324,13 @@ pub fn allowed(desired: &Desired, observed: &Observed) -> Vec<IpNet> {
     desired.routes.iter().filter(is_free).copied().collect()
 }
 
-/// A list of networks, advertised or approved, with those of ours that it is to have. OtherNodes stay.
-pub fn beside(present: &[IpNet], desired: &Desired, observed: &Observed) -> Vec<IpNet> {
+/// A list of advertised or approved routes with our allowed routes merged in. Other routes stay.
+pub fn merge_routes(present: &[IpNet], desired: &Desired, observed: &Observed) -> Vec<IpNet> {
     merged(present, desired, &allowed(desired, observed))
 }
 
-/// Whether this node had a network before anybody who claims it now: it has led here, and has been
-/// advertised and approved ever since. It may not lead here for a moment, as while tailscaled starts;
-/// who withdraws it then leaves it to whoever claims it, for good.
+/// Whether this node served a route before its competitors, and has advertised it ever since. It may not
+/// be primary for a moment, as while tailscaled starts; withdrawing it then would lose it for good.
 fn was_first(desired: &Desired, observed: &Observed, route: &IpNet) -> bool {
     let is_held = observed.server == HeadscaleView::Unknown || is_approved(observed, route);
     is_held && desired.served.contains(route) && observed.prefs.advertised.contains(route)
@@ -361,11 +356,10 @@ pub fn serves(observed: &Observed, route: &IpNet) -> bool {
     by_server && observed.login == LoginState::Running && observed.serving.contains(route)
 }
 
-/// Whether this member or the server may not have heard what the other said. Headscale does not tell a
-/// member what came of its own words until there is other news of it, and without a key nobody else can
-/// be asked. And a tailscaled that is told of a network while it connects says both what it was and what
-/// it is now, and Headscale keeps what it hears last.
-pub fn may_be_unheard(desired: &Desired, observed: &Observed) -> bool {
+/// Whether tailscaled or Headscale may have missed an update. Headscale does not notify a node about its
+/// own routes until something else changes. And a tailscaled whose routes change while it connects sends
+/// the old and the new list, of which Headscale keeps the one that arrives last.
+pub fn needs_announcement(desired: &Desired, observed: &Observed) -> bool {
     let is_unheard = |route: &IpNet| match &observed.server {
         HeadscaleView::Unknown => !observed.serving.contains(route),
         HeadscaleView::Listed { own: None, .. } => false,
@@ -386,7 +380,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Action> {
     {
         return vec![Action::Login(why)];
     }
-    let mut actions = left_overs(desired, observed);
+    let mut actions = stale_devices(desired, observed);
     let routes = allowed(desired, observed);
     let edit = edit(desired, observed, &routes);
     if edit != PrefsPatch::default() {
@@ -406,9 +400,8 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Action> {
     actions
 }
 
-/// Whoever has our networks still and is only left over.
-fn left_overs(desired: &Desired, observed: &Observed) -> Vec<Action> {
-    // As long as it is not known which one this node is, it could be one of these.
+fn stale_devices(desired: &Desired, observed: &Observed) -> Vec<Action> {
+    // Until this node is identified, it could be one of these.
     let HeadscaleView::Listed {
         own: Some(_),
         others,
@@ -418,7 +411,7 @@ fn left_overs(desired: &Desired, observed: &Observed) -> Vec<Action> {
     };
     let is_ours = |theirs: &IpNet| desired.routes.iter().any(|ours| ours.contains(theirs));
     let has_ours = |other: &&OtherDevice| other.routes.iter().any(is_ours);
-    let left = others.iter().filter(|other| is_left(desired, other));
+    let left = others.iter().filter(|other| is_stale(desired, other));
     left.filter(has_ours)
         .map(|other| Action::DeleteStaleDevice {
             node: other.id,
@@ -442,7 +435,7 @@ fn needs_login(own: &ManagedPrefs, observed: &Observed) -> Option<LoginReason> {
 
 fn edit(desired: &Desired, observed: &Observed, routes: &[IpNet]) -> PrefsPatch {
     let prefs = &observed.prefs;
-    // Whoever is logged out has nothing set, and gets all of it with the login.
+    // The login sets all prefs.
     if matches!(observed.login, LoginState::Needed | LoginState::Awaited) {
         return PrefsPatch::default();
     }
@@ -462,8 +455,7 @@ fn edit(desired: &Desired, observed: &Observed, routes: &[IpNet]) -> PrefsPatch 
     }
 }
 
-/// A list of networks with ours in it, and without those that were ours. OtherNodes stay: they are
-/// the user's.
+/// Adds our routes and removes our former ones. Other routes are the user's and stay.
 fn merged(present: &[IpNet], desired: &Desired, routes: &[IpNet]) -> Vec<IpNet> {
     let is_ours = |route: &IpNet| desired.former.contains(route) || desired.routes.contains(route);
     let mut merged: Vec<IpNet> = present.iter().filter(|r| !is_ours(r)).copied().collect();

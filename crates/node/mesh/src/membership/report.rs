@@ -125,7 +125,7 @@ impl Membership {
         ];
         let served_all = served.clone().and(refused);
         let served_all = served_all.and(hindrances.into_iter().flatten());
-        let mut told = vec![
+        let mut states = vec![
             (
                 Condition::MeshJoined,
                 conditions::joined(
@@ -144,9 +144,9 @@ impl Membership {
             (Condition::CredentialsValid, self.credentials(status)),
             (Condition::ClockInSync, conditions::clock(self.clock())),
         ];
-        told.push((
+        states.push((
             Condition::NoAddressOverlap,
-            apart(settings, local, base, status, self.links_beside(host)),
+            address_overlap(settings, local, base, status, self.links_beside(host)),
         ));
         // What is not served yet is not in the filter either.
         let policy = if routed.holds {
@@ -155,7 +155,7 @@ impl Membership {
             ConditionState::fails("unknown until this node's routes are served (see RoutesServed)")
         };
         // Networks that are not approved any more are not in the filter any more: that comes at once,
-        // but what this node serves is told later, or never.
+        // but what this node serves is states later, or never.
         if self.announcement.is_allowed
             && !policy.holds
             && let Some(server) = &mut self.control.server
@@ -163,8 +163,8 @@ impl Membership {
             server.forget();
         }
         self.announcement.is_allowed = policy.holds;
-        told.push((Condition::PolicyAllowsPods, policy));
-        report(&self.telemetry.conditions, told);
+        states.push((Condition::PolicyAllowsPods, policy));
+        report(&self.telemetry.conditions, states);
 
         if served.holds
             && let Some(seconds) = self.telemetry.metrics.mesh.note_served()
@@ -192,7 +192,7 @@ impl Membership {
             .is_some_and(ControlServer::has_key);
         let is_member = observed.login == LoginState::Running;
         let mut view = MeshState::default();
-        let change = self.state.change_aside(|memory| {
+        let change = self.state.change_async(|memory| {
             memory.has_served |= is_served;
             if let HeadscaleView::Listed { own: Some(own), .. } = &observed.server {
                 memory.id = Some(own.id);
@@ -221,7 +221,7 @@ impl Membership {
                 memory.shadowed = peer_routes.shadowed();
             }
             if is_member {
-                memory.members = guarded_peers(everybody(status));
+                memory.members = guarded_peers(tailnet_ips(status));
             }
             view = memory.view();
         });
@@ -248,25 +248,25 @@ impl Membership {
 
     /// Reports the conditions that are known although the reconcile failed.
     pub(super) fn report_failure(&self, message: String) {
-        let mut told = vec![(Condition::MeshJoined, ConditionState::fails(message))];
+        let mut states = vec![(Condition::MeshJoined, ConditionState::fails(message))];
         if self
             .control
             .server
             .as_ref()
             .is_none_or(ControlServer::was_asked)
         {
-            told.push((Condition::HeadscaleReachable, self.reachable()));
+            states.push((Condition::HeadscaleReachable, self.reachable()));
         }
         // A wrong clock can be why: a key is good for minutes only.
         if let Some(clock) = self.clock() {
-            told.push((Condition::ClockInSync, conditions::clock(Some(clock))));
+            states.push((Condition::ClockInSync, conditions::clock(Some(clock))));
         }
         if !self.announcement.is_served {
             let served =
                 ConditionState::fails("unknown until this node joins the tailnet (see MeshJoined)");
-            told.push((Condition::RoutesServed, served));
+            states.push((Condition::RoutesServed, served));
         }
-        report(&self.telemetry.conditions, told);
+        report(&self.telemetry.conditions, states);
     }
 
     /// The server's clock and ours, once it has answered.
@@ -413,9 +413,9 @@ fn peer_policy<'a>(
 
 /// This node's networks that are in none of the cluster's.
 fn without_base(settings: &MeshInputs) -> Vec<IpNet> {
-    let said = &settings.config.network.pod_cidr.base.0;
+    let configured = &settings.config.network.pod_cidr.base.0;
     let networks = settings.pod_cidrs.as_deref();
-    networks.map_or_else(Vec::new, |networks| networks.without_base(said))
+    networks.map_or_else(Vec::new, |networks| networks.without_base(configured))
 }
 
 /// Other nodes by the word of Kubernetes, where that is what counts.
@@ -436,7 +436,7 @@ fn is_over(route: &IpNet, desired: &Desired, observed: &Observed, can_ask: bool)
     !is_left && !desired.routes.contains(route) && !observed.prefs.advertised.contains(route)
 }
 
-fn apart(
+fn address_overlap(
     settings: &MeshInputs,
     local: &[IpNet],
     base: &[IpNet],
@@ -450,7 +450,7 @@ fn apart(
         pods: IpNet::aggregate(&pods),
         services: settings.config.network.service_cidr.0.clone(),
         links: links.to_vec(),
-        members: everybody(status).collect(),
+        members: tailnet_ips(status).collect(),
     });
     if found.is_empty() {
         ConditionState::holds("no address overlaps the tailnet")
@@ -480,13 +480,13 @@ fn renewal(mode: TailscaledMode, can_make: bool, is_given: bool) -> &'static str
 }
 
 /// The addresses of all members, this one's among them.
-fn everybody(status: &Status) -> impl Iterator<Item = IpAddr> {
+fn tailnet_ips(status: &Status) -> impl Iterator<Item = IpAddr> {
     let peers = status.peers.iter().flat_map(|peer| &peer.addresses);
     status.addresses.iter().chain(peers).copied()
 }
 
-fn report(conditions: &Arc<Conditions>, told: Vec<(Condition, ConditionState)>) {
-    for (condition, ConditionState { holds, message }) in told {
+fn report(conditions: &Arc<Conditions>, states: Vec<(Condition, ConditionState)>) {
+    for (condition, ConditionState { holds, message }) in states {
         if holds {
             conditions.holds(condition, message);
         } else {

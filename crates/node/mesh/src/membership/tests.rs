@@ -51,8 +51,8 @@ fn networks(local: &[&str], base: &str) -> Arc<PodCidrs> {
     })
 }
 
-/// A session that goes by what was known before.
-fn session(
+/// A membership that goes by what was known before.
+fn membership(
     fake: &Fake,
     mode: TailscaledMode,
     settings: &MeshInputs,
@@ -69,15 +69,15 @@ fn session(
         metrics: Arc::new(Metrics::new()),
     };
     let config = &settings.config;
-    let mut session = Membership::new(mode, fake.tailscaled(), config, kept, telemetry);
-    if session.control.server.is_some() {
-        session.control.server = Some(fake.server(config));
+    let mut membership = Membership::new(mode, fake.tailscaled(), config, kept, telemetry);
+    if membership.control.server.is_some() {
+        membership.control.server = Some(fake.server(config));
     }
-    session
+    membership
 }
 
-async fn pass(
-    session: &mut Membership,
+async fn reconcile(
+    membership: &mut Membership,
     settings: &MeshInputs,
     outside: &[&str],
 ) -> Option<MeshState> {
@@ -89,11 +89,11 @@ async fn pass(
         settings,
         outside: &outside,
     };
-    session.pass(&inputs).await.0
+    membership.reconcile(&inputs).await.0
 }
 
-fn told(session: &Membership, condition: Condition) -> (bool, String) {
-    let all = session.telemetry.conditions.snapshot();
+fn condition(membership: &Membership, condition: Condition) -> (bool, String) {
+    let all = membership.telemetry.conditions.snapshot();
     let state = all.into_iter().find(|(one, _)| *one == condition);
     let (_, state) = state.unwrap();
     (state.holds, state.message)
@@ -101,169 +101,172 @@ fn told(session: &Membership, condition: Condition) -> (bool, String) {
 
 /// Makes passes, as if there were news all the time, until something is the case.
 async fn until(
-    session: &mut Membership,
+    membership: &mut Membership,
     settings: &MeshInputs,
     is_so: impl Fn(&Membership) -> bool,
 ) {
     let limit = Instant::now() + Duration::from_mins(1);
-    while !is_so(session) {
+    while !is_so(membership) {
         assert!(Instant::now() < limit, "it does not come to that");
-        pass(session, settings, &[]).await;
+        reconcile(membership, settings, &[]).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[test]
-fn a_login_is_given_time() {
+fn a_deleted_node_is_not_logged_in_twice_in_a_row() {
     let forgotten = Action::Login(LoginReason::Forgotten);
-    assert!(!is_too_soon(&forgotten, None));
-    assert!(is_too_soon(&forgotten, Some(Duration::from_secs(1))));
-    assert!(!is_too_soon(&forgotten, Some(LISTED)));
+    assert!(!must_wait(&forgotten, None));
+    assert!(must_wait(&forgotten, Some(Duration::from_secs(1))));
+    assert!(!must_wait(&forgotten, Some(LISTED)));
     // This is what tailscaled says itself.
-    assert!(!is_too_soon(
+    assert!(!must_wait(
         &Action::Login(LoginReason::LoggedOut),
         Some(Duration::ZERO)
     ));
 }
 
 #[tokio::test]
-async fn as_long_as_its_networks_are_not_known_a_node_withdraws_none() {
+async fn no_route_is_withdrawn_while_the_pod_cidr_is_unknown() {
     let fake = Fake::start(&[OURS, POD]).await;
     let unknown = settings(fake.config(), &[]);
-    let mut session = session(&fake, TailscaledMode::Managed, &unknown, &[OURS, POD]);
-    let view = pass(&mut session, &unknown, &[]).await.unwrap();
+    let mut membership = membership(&fake, TailscaledMode::Managed, &unknown, &[OURS, POD]);
+    let view = reconcile(&mut membership, &unknown, &[]).await.unwrap();
     assert_eq!(view.extra_host_routes, nets(&[POD]));
-    assert_eq!(session.state.memory().routes, nets(&[OURS, POD]));
+    assert_eq!(membership.state.memory().routes, nets(&[OURS, POD]));
     let changes = ["PATCH /localapi/v0/prefs", APPROVE];
     assert_eq!(changes.map(|call| fake.world().count(call)), [0, 0]);
 
     // When they are known, what is not among them goes.
     let known = settings(fake.config(), &[OURS]);
-    let view = pass(&mut session, &known, &[]).await.unwrap();
+    let view = reconcile(&mut membership, &known, &[]).await.unwrap();
     assert_eq!(view.extra_host_routes, []);
-    assert_eq!(session.state.memory().routes, nets(&[OURS]));
+    assert_eq!(membership.state.memory().routes, nets(&[OURS]));
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
     assert_eq!(fake.world().approved, [OURS]);
 }
 
 #[tokio::test]
-async fn as_long_as_its_networks_are_not_known_the_way_to_others_stays() {
+async fn peer_routes_stay_while_the_pod_cidr_is_unknown() {
     const OTHERS: &str = "10.244.2.0/24";
     let fake = Fake::start(&[OURS]).await;
     let unknown = settings(fake.config(), &[]);
-    let mut session = session(&fake, TailscaledMode::Managed, &unknown, &[OURS]);
-    session.state.change(|it| it.meet(nets(&[OTHERS]))).unwrap();
-    let view = pass(&mut session, &unknown, &[]).await.unwrap();
+    let mut membership = membership(&fake, TailscaledMode::Managed, &unknown, &[OURS]);
+    membership
+        .state
+        .change(|it| it.meet(nets(&[OTHERS])))
+        .unwrap();
+    let view = reconcile(&mut membership, &unknown, &[]).await.unwrap();
     assert_eq!(view.peer_routes, nets(&[OTHERS]));
 
     // When they are known, who is not there any more goes.
     let known = settings(fake.config(), &[OURS]);
-    let view = pass(&mut session, &known, &[]).await.unwrap();
+    let view = reconcile(&mut membership, &known, &[]).await.unwrap();
     assert_eq!(view.peer_routes, []);
 }
 
 #[tokio::test]
-async fn what_was_advertised_to_be_heard_goes_though_networks_are_not_known() {
+async fn the_placeholder_route_is_withdrawn_while_the_pod_cidr_is_unknown() {
     let placeholder = PLACEHOLDER.to_string();
     let fake = Fake::start(&[OURS, &placeholder]).await;
     let unknown = settings(fake.config(), &[]);
-    let mut session = session(
+    let mut membership = membership(
         &fake,
         TailscaledMode::Managed,
         &unknown,
         &[OURS, &placeholder],
     );
-    pass(&mut session, &unknown, &[]).await.unwrap();
+    reconcile(&mut membership, &unknown, &[]).await.unwrap();
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
 }
 
 #[tokio::test]
-async fn a_login_that_fails_is_not_tried_again_at_every_sign() {
+async fn a_failed_login_is_not_retried_at_every_event() {
     let fake = Fake::start(&[]).await;
     fake.world().state = "NeedsLogin";
     let mut config = fake.config();
     config.headscale.pre_auth_key_file = Some(fake.path("auth-key"));
     let settings = settings(config, &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[]);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[]);
     for _ in 0..10 {
-        assert_eq!(pass(&mut session, &settings, &[]).await, None);
+        assert_eq!(reconcile(&mut membership, &settings, &[]).await, None);
     }
     assert_eq!(fake.world().tried, ["made-0"]);
-    let why = told(&session, Condition::MeshJoined);
+    let why = condition(&membership, Condition::MeshJoined);
     assert!(!why.0 && why.1.contains("tailscaled"), "{why:?}");
 
     // Nobody has seen the key: it is good for another login.
     let tries = || fake.world().tried.len();
-    until(&mut session, &settings, |_| tries() == 2).await;
+    until(&mut membership, &settings, |_| tries() == 2).await;
     assert_eq!(fake.world().tried, ["made-0"; 2]);
 
     // One that is refused is of no use to anybody.
     fake.world().refusal = Some("authkey already used");
-    until(&mut session, &settings, |_| tries() == 3).await;
+    until(&mut membership, &settings, |_| tries() == 3).await;
     let expired = fake.world().count("POST /api/v1/preauthkey/expire");
     assert_eq!(expired, 1);
-    let (_, why) = told(&session, Condition::MeshJoined);
+    let (_, why) = condition(&membership, Condition::MeshJoined);
     assert!(why.contains("already used: configure a new one"), "{why}");
-    pass(&mut session, &settings, &[]).await;
-    assert_eq!(told(&session, Condition::MeshJoined), (false, why));
+    reconcile(&mut membership, &settings, &[]).await;
+    assert_eq!(condition(&membership, Condition::MeshJoined), (false, why));
     assert_eq!(tries(), 3);
 
     // Whoever is given a key does not wait.
     write_atomic(&fake.path("auth-key"), b"given", 0o600).unwrap();
-    pass(&mut session, &settings, &[]).await;
+    reconcile(&mut membership, &settings, &[]).await;
     assert_eq!(fake.world().tried, ["made-0", "made-0", "made-0", "made-1"]);
 }
 
 #[tokio::test]
-async fn what_others_advertise_and_approve_meanwhile_stays() {
+async fn routes_that_users_advertise_and_approve_meanwhile_stay() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Host, &settings, &[OURS]);
-    pass(&mut session, &settings, &[]).await.unwrap();
+    let mut membership = membership(&fake, TailscaledMode::Host, &settings, &[OURS]);
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     // The list has just been read, and is not read again before the next change of ours.
     fake.world().approved.push(THEIRS.to_owned());
     fake.world().prefs["AdvertiseRoutes"] = json!([OURS, THEIRS]);
-    pass(&mut session, &settings, &[POD]).await.unwrap();
+    reconcile(&mut membership, &settings, &[POD]).await.unwrap();
     let all = [OURS, POD, THEIRS];
     assert_eq!(sorted(&json!(fake.world().approved)), all);
     assert_eq!(sorted(&fake.world().prefs["AdvertiseRoutes"]), all);
 }
 
 #[tokio::test]
-async fn what_a_host_is_told_while_the_server_is_asked_stays() {
+async fn host_prefs_changed_during_a_reconcile_stay() {
     let fake = Fake::start(&[]).await;
     let settings = settings(fake.config(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Host, &settings, &[]);
+    let mut membership = membership(&fake, TailscaledMode::Host, &settings, &[]);
     fake.world().meddle = Some(|world| {
         world.prefs["AdvertiseRoutes"] = json!([THEIRS]);
     });
-    pass(&mut session, &settings, &[]).await.unwrap();
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     let advertised = sorted(&fake.world().prefs["AdvertiseRoutes"]);
     assert_eq!(advertised, [OURS, THEIRS]);
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_set_up_is_told_of_and_tried_again() {
+async fn a_client_setup_error_is_reported_and_retried() {
     let fake = Fake::start(&[OURS]).await;
     let mut config = fake.config();
     config.headscale.ca_file = Some(fake.path("ca.pem"));
     let settings = settings(config, &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-    pass(&mut session, &settings, &[]).await.unwrap();
-    let (is_reachable, why) = told(&session, Condition::HeadscaleReachable);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
+    let (is_reachable, why) = condition(&membership, Condition::HeadscaleReachable);
     assert!(!is_reachable && why.contains("ca.pem"), "{why}");
 
     lab::certify([127, 0, 0, 1].into(), fake.files.path()).unwrap();
-    until(&mut session, &settings, |session| {
-        session.control.server.is_some()
+    until(&mut membership, &settings, |membership| {
+        membership.control.server.is_some()
     })
     .await;
-    let (_, said) = told(&session, Condition::HeadscaleReachable);
+    let (_, said) = condition(&membership, Condition::HeadscaleReachable);
     assert!(!said.contains("ca.pem"), "{said}");
 }
 
 #[tokio::test]
-async fn shields_are_lowered_where_the_tailscaled_is_ours() {
+async fn shields_up_is_reset_on_a_managed_tailscaled() {
     for (mode, stays) in [
         (TailscaledMode::Managed, false),
         (TailscaledMode::Host, true),
@@ -271,23 +274,23 @@ async fn shields_are_lowered_where_the_tailscaled_is_ours() {
         let fake = Fake::start(&[OURS]).await;
         fake.world().prefs["ShieldsUp"] = json!(true);
         let settings = settings(fake.config(), &[OURS]);
-        let mut session = session(&fake, mode, &settings, &[OURS]);
-        pass(&mut session, &settings, &[]).await.unwrap();
+        let mut membership = membership(&fake, mode, &settings, &[OURS]);
+        reconcile(&mut membership, &settings, &[]).await.unwrap();
         assert_eq!(fake.world().prefs["ShieldsUp"], stays, "{mode:?}");
-        let (_, said) = told(&session, Condition::RoutesServed);
+        let (_, said) = condition(&membership, Condition::RoutesServed);
         assert_eq!(said.contains("--shields-up=false"), stays, "{said}");
     }
 }
 
 #[tokio::test]
-async fn a_node_that_knows_nothing_of_the_cluster_says_so() {
+async fn an_unknown_cluster_cidr_is_reported() {
     let fake = Fake::start(&[OURS]).await;
     let mut config = fake.config();
     let mut unknown = settings(config.clone(), &[OURS]);
     unknown.pod_cidrs = Some(networks(&[OURS], OURS));
-    let mut session = session(&fake, TailscaledMode::Managed, &unknown, &[OURS]);
-    pass(&mut session, &unknown, &[]).await.unwrap();
-    let (is_served, said) = told(&session, Condition::RoutesServed);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &unknown, &[OURS]);
+    reconcile(&mut membership, &unknown, &[]).await.unwrap();
+    let (is_served, said) = condition(&membership, Condition::RoutesServed);
     assert!(
         !is_served && said.ends_with("set network.podCIDR.base"),
         "{said}"
@@ -296,36 +299,36 @@ async fn a_node_that_knows_nothing_of_the_cluster_says_so() {
     config.network.pod_cidr.base.0 = nets(&[OURS]);
     let mut alone = settings(config, &[OURS]);
     alone.pod_cidrs.clone_from(&unknown.pod_cidrs);
-    pass(&mut session, &alone, &[]).await.unwrap();
-    assert!(told(&session, Condition::RoutesServed).0);
+    reconcile(&mut membership, &alone, &[]).await.unwrap();
+    assert!(condition(&membership, Condition::RoutesServed).0);
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_hides_no_news() {
+async fn a_full_disk_does_not_hide_the_mesh_state() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
     let file = fake.path("mesh.json");
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    let view = pass(&mut session, &settings, &[]).await.unwrap();
+    let view = reconcile(&mut membership, &settings, &[]).await.unwrap();
     assert!(view.has_served);
-    assert!(told(&session, Condition::MeshJoined).0);
+    assert!(condition(&membership, Condition::MeshJoined).0);
     // It is written as soon as it can be.
     std::fs::remove_dir(&file).unwrap();
-    pass(&mut session, &settings, &[]).await.unwrap();
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     assert!(MeshStateFile::load(fake.files.path()).memory().has_served);
 }
 
 #[tokio::test]
-async fn a_member_is_looked_at_twice_before_it_is_said_to_be_none() {
+async fn a_served_node_is_observed_twice_before_a_failure_is_reported() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
     let mut is_member_after = async |is_silent| {
         fake.world().is_silent = is_silent;
-        pass(&mut session, &settings, &[]).await;
-        told(&session, Condition::MeshJoined).0
+        reconcile(&mut membership, &settings, &[]).await;
+        condition(&membership, Condition::MeshJoined).0
     };
     assert!(is_member_after(false).await);
     for is_silent in [true, false, true] {
@@ -336,22 +339,22 @@ async fn a_member_is_looked_at_twice_before_it_is_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_busy_is_not_asked_again_at_every_sign() {
+async fn a_refused_approval_is_not_retried_at_every_event() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-    pass(&mut session, &settings, &[]).await.unwrap();
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     fake.world().busy = Some(APPROVE);
     // The list is read again because tailscaled was told otherwise, and because of what that made.
     for _ in 0..2 {
-        pass(&mut session, &settings, &[POD]).await.unwrap();
+        reconcile(&mut membership, &settings, &[POD]).await.unwrap();
     }
     let asked = || [APPROVE, LIST].map(|call| fake.world().count(call));
     let first = asked();
     assert_eq!(first[0], 1);
     for _ in 0..5 {
-        pass(&mut session, &settings, &[POD]).await.unwrap();
-        let (is_served, why) = told(&session, Condition::RoutesServed);
+        reconcile(&mut membership, &settings, &[POD]).await.unwrap();
+        let (is_served, why) = condition(&membership, Condition::RoutesServed);
         assert!(!is_served && why.contains("approve routes"), "{why}");
     }
     assert_eq!(asked(), first);
@@ -360,10 +363,10 @@ async fn a_server_that_is_too_busy_is_not_asked_again_at_every_sign() {
     let limit = Instant::now() + Duration::from_mins(1);
     while !fake.world().approved.iter().any(|net| net == POD) {
         assert!(Instant::now() < limit, "it is not asked again");
-        pass(&mut session, &settings, &[POD]).await;
+        reconcile(&mut membership, &settings, &[POD]).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let (is_served, why) = told(&session, Condition::RoutesServed);
+    let (is_served, why) = condition(&membership, Condition::RoutesServed);
     assert!(is_served, "{why}");
 }
 
@@ -392,17 +395,17 @@ async fn replaces(other: Value, is_given: bool, meanwhile: impl FnOnce(&Fake)) -
             nodes: Some([("n1".to_owned(), facts)].into()),
         });
     }
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[]);
-    pass(&mut session, &settings, &[]).await.unwrap();
-    let why = told(&session, Condition::PodCidrUnique);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[]);
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
+    let why = condition(&membership, Condition::PodCidrUnique);
     assert!(!why.0 && why.1.contains("delete --identifier 2"), "{why:?}");
     assert_eq!(fake.world().approved, [""; 0]);
 
-    let server = session.control.server.as_mut().unwrap();
+    let server = membership.control.server.as_mut().unwrap();
     server.watch_for(Duration::from_mins(2));
     // Another look is due only if somebody is to be deleted.
     meanwhile(&fake);
-    pass(&mut session, &settings, &[]).await.unwrap();
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     let is_deleted = fake.world().count("DELETE /api/v1/node/2") == 1;
     let approved = fake.world().approved.clone();
     assert_eq!(approved == [OURS], is_deleted, "{approved:?}");
@@ -410,7 +413,7 @@ async fn replaces(other: Value, is_given: bool, meanwhile: impl FnOnce(&Fake)) -
 }
 
 #[tokio::test]
-async fn only_who_is_gone_is_replaced_by_a_node_that_has_its_name_or_was_given_its_network() {
+async fn only_a_gone_node_with_our_name_or_pod_cidr_is_deleted() {
     let is_back = |fake: &Fake| fake.world().others[0]["online"] = json!(true);
     assert!(replaces(offline("n1", 6), false, |_| ()).await);
     assert!(!replaces(offline("n1", 4), false, |_| ()).await);
@@ -422,26 +425,26 @@ async fn only_who_is_gone_is_replaced_by_a_node_that_has_its_name_or_was_given_i
 }
 
 #[tokio::test]
-async fn what_our_own_tailscaled_was_before_is_replaced_as_soon_as_it_is_offline() {
+async fn our_former_node_is_deleted_as_soon_as_it_is_offline() {
     for (name, is_deleted) in [("n1", true), ("n7", false)] {
         let fake = Fake::start(&[]).await;
         fake.world().others.push(offline(name, 0));
         let settings = settings(fake.config(), &[OURS]);
-        let mut session = session(&fake, TailscaledMode::Managed, &settings, &[]);
-        session.state.change(|it| it.note_number(2)).unwrap();
-        pass(&mut session, &settings, &[]).await.unwrap();
+        let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[]);
+        membership.state.change(|it| it.note_number(2)).unwrap();
+        reconcile(&mut membership, &settings, &[]).await.unwrap();
         let count = fake.world().count("DELETE /api/v1/node/2");
         assert_eq!(count, usize::from(is_deleted), "{name}");
-        assert_eq!(session.state.memory().numbers, [2, 1]);
+        assert_eq!(membership.state.memory().numbers, [2, 1]);
     }
 }
 
 #[tokio::test]
-async fn who_served_first_is_known_after_a_restart() {
+async fn the_first_node_to_serve_a_route_keeps_it_after_a_restart() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-    pass(&mut session, &settings, &[]).await.unwrap();
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     assert_eq!(
         MeshStateFile::load(fake.files.path()).memory().served,
         nets(&[OURS])
@@ -453,11 +456,11 @@ async fn who_served_first_is_known_after_a_restart() {
     thief["subnetRoutes"] = json!([OURS]);
     fake.world().others.push(thief);
     fake.world().state = "Starting";
-    session.control.server.as_mut().unwrap().forget();
-    pass(&mut session, &settings, &[]).await.unwrap();
+    membership.control.server.as_mut().unwrap().forget();
+    reconcile(&mut membership, &settings, &[]).await.unwrap();
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
     assert_eq!(fake.world().approved, [OURS]);
-    let (is_unique, why) = told(&session, Condition::PodCidrUnique);
+    let (is_unique, why) = condition(&membership, Condition::PodCidrUnique);
     assert!(
         !is_unique && why.contains("thief also advertises 10.244.1.0/24"),
         "{why}"
@@ -465,59 +468,59 @@ async fn who_served_first_is_known_after_a_restart() {
 }
 
 /// As if it had been on its way for so many minutes.
-fn wait_minutes(session: &mut Membership, minutes: u64) {
-    let since = session.connection.starting_since.as_mut().unwrap();
+fn wait_minutes(membership: &mut Membership, minutes: u64) {
+    let since = membership.connection.starting_since.as_mut().unwrap();
     *since = since.checked_sub(Duration::from_mins(minutes)).unwrap();
 }
 
 #[tokio::test]
-async fn a_member_that_is_slow_to_connect_is_not_logged_in_anew() {
+async fn a_slow_connection_does_not_cause_a_login() {
     let fake = Fake::start(&[OURS]).await;
     for config in [fake.config(), fake.config_without_api_key()] {
         (fake.world().state, fake.world().reconnects) = ("Starting", 0);
         let settings = settings(config, &[OURS]);
-        let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+        let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
         // Less and less often: each time it begins from the beginning.
         for (minutes, reconnects) in [(0, 0), (1, 1), (1, 1), (1, 2), (3, 2), (1, 3)] {
-            pass(&mut session, &settings, &[]).await;
-            wait_minutes(&mut session, minutes);
-            pass(&mut session, &settings, &[]).await;
+            reconcile(&mut membership, &settings, &[]).await;
+            wait_minutes(&mut membership, minutes);
+            reconcile(&mut membership, &settings, &[]).await;
             assert_eq!(fake.world().reconnects, reconnects);
             // It connects anew, and is on its way again.
-            pass(&mut session, &settings, &[]).await;
+            reconcile(&mut membership, &settings, &[]).await;
         }
         fake.world().state = "Running";
-        pass(&mut session, &settings, &[]).await;
-        assert!(told(&session, Condition::MeshJoined).0);
+        reconcile(&mut membership, &settings, &[]).await;
+        assert!(condition(&membership, Condition::MeshJoined).0);
         assert_eq!(fake.world().tried, [""; 0]);
     }
 }
 
 #[tokio::test]
-async fn who_hears_nobody_and_cannot_read_the_list_asks_whether_it_is_a_member() {
+async fn silent_peers_without_an_api_key_cause_a_reconnect() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config_without_api_key(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-    pass(&mut session, &settings, &[]).await;
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    reconcile(&mut membership, &settings, &[]).await;
     assert_eq!(fake.world().reconnects, 0);
-    session.peers.is_silent = true;
+    membership.peers.is_silent = true;
     for _ in 0..2 {
-        pass(&mut session, &settings, &[]).await;
+        reconcile(&mut membership, &settings, &[]).await;
         assert_eq!(fake.world().reconnects, 1);
-        assert!(told(&session, Condition::MeshJoined).0);
+        assert!(condition(&membership, Condition::MeshJoined).0);
     }
     // A login follows only if it is none.
     assert_eq!(fake.world().tried, [""; 0]);
     fake.world().is_forgotten = true;
     for _ in 0..2 {
-        pass(&mut session, &settings, &[]).await;
+        reconcile(&mut membership, &settings, &[]).await;
     }
-    assert!(!told(&session, Condition::MeshJoined).0);
+    assert!(!condition(&membership, Condition::MeshJoined).0);
     assert_eq!(fake.world().tried, ["given"]);
 }
 
 #[tokio::test]
-async fn who_reads_the_list_or_has_a_tailscaled_of_the_hosts_connects_nothing_anew() {
+async fn an_api_key_or_a_host_tailscaled_prevents_reconnects() {
     let fake = Fake::start(&[OURS]).await;
     let (listed, unlisted) = (fake.config(), fake.config_without_api_key());
     for (mode, config) in [
@@ -525,28 +528,28 @@ async fn who_reads_the_list_or_has_a_tailscaled_of_the_hosts_connects_nothing_an
         (TailscaledMode::Host, unlisted),
     ] {
         let settings = settings(config, &[OURS]);
-        let mut session = session(&fake, mode, &settings, &[OURS]);
-        session.peers.is_silent = true;
-        pass(&mut session, &settings, &[]).await;
+        let mut membership = membership(&fake, mode, &settings, &[OURS]);
+        membership.peers.is_silent = true;
+        reconcile(&mut membership, &settings, &[]).await;
     }
     assert_eq!(fake.world().reconnects, 0);
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_old_is_not_joined_whatever_key_there_is() {
+async fn a_headscale_that_is_too_old_is_not_joined() {
     let fake = Fake::start(&[OURS]).await;
     fake.world().version = "v0.25.1";
     let settings = settings(fake.config_without_api_key(), &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
     // A member stays one.
-    pass(&mut session, &settings, &[]).await;
-    assert!(told(&session, Condition::MeshJoined).0);
-    assert!(!told(&session, Condition::HeadscaleReachable).0);
+    reconcile(&mut membership, &settings, &[]).await;
+    assert!(condition(&membership, Condition::MeshJoined).0);
+    assert!(!condition(&membership, Condition::HeadscaleReachable).0);
     fake.world().state = "NeedsLogin";
     for _ in 0..2 {
-        pass(&mut session, &settings, &[]).await;
+        reconcile(&mut membership, &settings, &[]).await;
     }
-    let (is_member, why) = told(&session, Condition::MeshJoined);
+    let (is_member, why) = condition(&membership, Condition::MeshJoined);
     let words = ["0.25.1", "upgrade it to 0.26 or newer"];
     assert!(
         !is_member && words.iter().all(|word| why.contains(word)),
@@ -556,16 +559,16 @@ async fn a_server_that_is_too_old_is_not_joined_whatever_key_there_is() {
 }
 
 #[tokio::test]
-async fn why_no_key_could_be_made_is_told_with_what_became_of_the_given_one() {
+async fn a_failed_key_creation_is_reported_with_the_failed_login() {
     let fake = Fake::start(&[OURS]).await;
     let mut config = fake.config_without_api_key();
     config.headscale.api_key_file = fake.config().headscale.api_key_file;
     (fake.world().state, fake.world().makes_keys) = ("NeedsLogin", false);
     fake.world().refusal = Some("authkey already used");
     let settings = settings(config, &[OURS]);
-    let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-    pass(&mut session, &settings, &[]).await;
-    let (_, why) = told(&session, Condition::MeshJoined);
+    let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+    reconcile(&mut membership, &settings, &[]).await;
+    let (_, why) = condition(&membership, Condition::MeshJoined);
     let words = [
         "already used: configure a new one",
         "none can be created: ",
@@ -576,17 +579,17 @@ async fn why_no_key_could_be_made_is_told_with_what_became_of_the_given_one() {
 }
 
 #[tokio::test]
-async fn each_daemon_tells_how_long_it_took_until_the_mesh_served() {
+async fn each_daemon_start_measures_the_time_to_serve() {
     let fake = Fake::start(&[OURS]).await;
     let settings = settings(fake.config(), &[OURS]);
     for has_served in [false, true] {
-        let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-        assert_eq!(session.state.memory().has_served, has_served);
-        pass(&mut session, &settings, &[]).await;
-        let first = session.telemetry.metrics.mesh.time_to_serve.get();
+        let mut membership = membership(&fake, TailscaledMode::Managed, &settings, &[OURS]);
+        assert_eq!(membership.state.memory().has_served, has_served);
+        reconcile(&mut membership, &settings, &[]).await;
+        let first = membership.telemetry.metrics.mesh.time_to_serve.get();
         assert!(first > 0.0);
-        pass(&mut session, &settings, &[]).await;
-        let later = session.telemetry.metrics.mesh.time_to_serve.get();
+        reconcile(&mut membership, &settings, &[]).await;
+        let later = membership.telemetry.metrics.mesh.time_to_serve.get();
         assert!(first.to_bits() == later.to_bits(), "{first}, then {later}");
     }
 }

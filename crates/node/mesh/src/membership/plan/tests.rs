@@ -429,7 +429,7 @@ fn served_is_what_both_sides_say() {
 
 #[test]
 fn a_member_and_its_server_hear_each_other_or_are_made_to() {
-    let is_unheard = |observed: &Observed| may_be_unheard(&desired(), observed);
+    let is_unheard = |observed: &Observed| needs_announcement(&desired(), observed);
     assert!(!is_unheard(&observed()));
 
     // It serves without knowing.
