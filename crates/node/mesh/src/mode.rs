@@ -1,23 +1,22 @@
-//! Owner tailscaled makes this node a member of the mesh, and where it runs.
+//! Which tailscaled this node uses, and in which netns.
 
 use node_config::{Config, MeshMode, TailscaledNetns};
 
-/// How this node is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TailscaledMode {
-    /// It is none.
+    /// No mesh.
     Disabled,
-    /// By the host's own tailscaled.
+    /// The host's own tailscaled.
     Host,
-    /// By ours, in the host's network.
+    /// The daemon's tailscaled in the host netns.
     Managed,
-    /// By ours, in a network of its own.
+    /// The daemon's tailscaled in its own netns.
     ManagedNetns,
 }
 
 impl TailscaledMode {
-    /// `has_another` is whether another tailscaled runs in the host's network, or did when ours went
-    /// out of its way: it may be back any moment, and each move costs seconds of traffic.
+    /// `has_another`: a host tailscaled runs, or did when ours moved into its netns. It may be back any
+    /// moment, and each move costs seconds of traffic.
     pub fn choose(config: &Config, has_another: bool) -> Self {
         let ours = match config.tailscale.netns {
             TailscaledNetns::Own => Self::ManagedNetns,
@@ -29,7 +28,7 @@ impl TailscaledMode {
             MeshMode::Auto if config.headscale.url.is_none() => Self::Disabled,
             MeshMode::Host => Self::Host,
             MeshMode::Auto | MeshMode::Daemon => ours,
-            // It is where it was started, and nobody moves it.
+            // The sidecar stays in its netns.
             MeshMode::Container => Self::Managed,
         }
     }
@@ -48,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_keeps_away_from_another_unless_it_is_told() {
+    fn auto_uses_an_own_netns_beside_a_host_tailscaled() {
         let mut config = Config::default();
         config.headscale.url = Some("https://10.99.0.1".to_owned());
         assert_eq!(

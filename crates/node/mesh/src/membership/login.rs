@@ -1,8 +1,7 @@
-//! LoginAttempts: which key, and when again after one that failed.
+//! Logins: which key is used, and when a failed login is retried.
 //!
-//! What a login does is news of tailscaled's, and news make a pass. So it is kept here when the next
-//! one may be: without that, one that fails would be followed by another at once, each with a key of
-//! its own.
+//! A login causes tailscaled events, and events start a reconcile. Without the delay here, a failed login
+//! would be retried at once, each time with a new key.
 
 use std::time::{Duration, Instant};
 
@@ -19,37 +18,30 @@ use node_config::Secrets;
 use node_core::backoff::Backoff;
 use node_core::error::display_chain;
 
-/// How long a login may take.
-const JOIN: Duration = Duration::from_mins(1);
-/// The first and the longest wait after one that failed.
+const LOGIN_TIMEOUT: Duration = Duration::from_mins(1);
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// And after one that was refused: somebody has to do something first.
+/// After a refusal an administrator must act first.
 const AFTER_REFUSAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(5)];
-/// How soon another key is found.
-const LOOK: Duration = Duration::from_secs(5);
+/// How soon a new key is used.
+const KEY_POLL: Duration = Duration::from_secs(5);
 
-/// What became of logins until now.
 #[derive(Debug, Default)]
 pub(super) struct LoginAttempts {
-    /// The keys that were given, as they are now.
+    /// The configured keys, read at each reconcile.
     pub(super) keys: Secrets,
     failed: Option<Failed>,
     made: Option<Made>,
 }
 
-/// A login that failed.
 #[derive(Debug)]
 struct Failed {
     message: String,
-    /// How often by now.
     times: u32,
-    /// When there may be another.
     until: Instant,
-    /// The keys that were given then.
     keys: Secrets,
 }
 
-/// A key that was made for one login, and that nobody has logged in with as far as is known.
+/// A key created for one login and not used yet.
 #[derive(Debug)]
 struct Made {
     key: PreAuthKey,
@@ -59,21 +51,20 @@ struct Made {
 /// A key to log in with.
 struct Key {
     key: AuthKey,
-    /// LoginReason it is the one that was given, though there is an API key to make one with.
+    /// Why none could be created although there is an API key.
     unmade: Option<String>,
 }
 
 impl LoginAttempts {
-    /// What was wrong with the last one, if it is too soon for another, and when to look again. With
-    /// other keys it never is.
+    /// The last failure and the delay, if it is too early for a retry. New keys are tried at once.
     pub(super) fn held(&self, now: Instant) -> Option<(String, Duration)> {
         let failed = self.failed.as_ref()?;
         let left = failed.until.saturating_duration_since(now);
         let is_held = !left.is_zero() && failed.keys == self.keys;
-        is_held.then(|| (failed.message.clone(), left.min(LOOK)))
+        is_held.then(|| (failed.message.clone(), left.min(KEY_POLL)))
     }
 
-    /// This node is a member: whatever key there was is used, or of no use.
+    /// This node is logged in; a created key is used or useless.
     pub(super) fn end(&mut self) {
         (self.failed, self.made) = (None, None);
     }
@@ -89,11 +80,11 @@ impl LoginAttempts {
         });
     }
 
-    /// The key that was made before, if it lasts for another login.
+    /// The created key, if it is valid for another login.
     fn made(&self, now: Instant) -> Option<AuthKey> {
         let made = self.made.as_ref()?;
         let age = now.saturating_duration_since(made.at);
-        (age + JOIN < KEY_LIFE.unsigned_abs()).then(|| AuthKey::new(made.key.key.expose()))
+        (age + LOGIN_TIMEOUT < KEY_LIFE.unsigned_abs()).then(|| AuthKey::new(made.key.key.expose()))
     }
 }
 
@@ -116,7 +107,7 @@ impl Membership {
             auth_key: Some(key.key),
             prefs: observe::start_prefs(own, advertised(desired, observed, settings)),
         };
-        let Err(error) = self.tailscaled.join(&start, JOIN).await else {
+        let Err(error) = self.tailscaled.join(&start, LOGIN_TIMEOUT).await else {
             self.logins.end();
             return Ok(());
         };
@@ -140,9 +131,9 @@ impl Membership {
         Err(message)
     }
 
-    /// A key for one login: made for it if that can be done, else the one that was given.
+    /// A key for one login: created by the API if possible, else the configured one.
     async fn key(&mut self) -> Result<Key, String> {
-        // Whatever key there is, it would be no member that we can keep. Who is one stays one.
+        // Nodes that already joined stay connected.
         if let Some(problem) = self
             .control
             .server
@@ -191,14 +182,14 @@ impl Membership {
 
 /// The networks that are advertised with a login.
 fn advertised(desired: &Desired, observed: &Observed, settings: &MeshInputs) -> Vec<IpNet> {
-    // Who else has our networks is known beforehand only by the server's list.
+    // Only Headscale's list shows conflicts before the login.
     if observed.server == HeadscaleView::Unknown {
         return Vec::new();
     }
     if settings.pod_cidrs.is_some() {
         return plan::allowed(desired, observed);
     }
-    // As long as this node's networks are not known, what leads here goes on to do so.
+    // While the pod CIDRs are unknown, the advertised routes stay.
     let present = observed.prefs.advertised.iter().copied();
     let kept = Desired {
         routes: present.filter(|net| *net != PLACEHOLDER).collect(),
@@ -239,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_happens_a_login_that_failed_is_tried_less_and_less_often() {
+    fn a_failed_login_is_retried_less_and_less_often() {
         assert_eq!(
             seconds(AFTER_FAILURE, 130),
             [0, 1, 3, 7, 15, 31, 61, 91, 121]
@@ -249,14 +240,17 @@ mod tests {
     }
 
     #[test]
-    fn another_key_is_tried_at_once() {
+    fn a_new_key_is_tried_at_once() {
         let (mut logins, now) = (LoginAttempts::default(), Instant::now());
         logins.keys = keys("used");
         for _ in 0..20 {
             logins.fail("used already", AFTER_REFUSAL, now);
         }
         // It is looked for all the while.
-        assert_eq!(logins.held(now), Some(("used already".to_owned(), LOOK)));
+        assert_eq!(
+            logins.held(now),
+            Some(("used already".to_owned(), KEY_POLL))
+        );
         logins.keys = keys("new");
         assert_eq!(logins.held(now), None);
         // And has not failed as often.

@@ -56,7 +56,7 @@ impl Membership {
         let config = &settings.config;
         let tag = config.tailscale.tags.first().cloned().unwrap_or_default();
         let warmup = &mut self.peers.warmup;
-        warmup.greet(&self.tailscaled, &status.peers, &tag);
+        warmup.ping_new(&self.tailscaled, &status.peers, &tag);
         if self.mode == TailscaledMode::Managed && observed.login == LoginState::Running {
             self.routes.note(&config.tailscale.interface, host);
         }

@@ -1,45 +1,43 @@
-//! Says hello to members that are new, or have a new key.
+//! Handshake warm-up: pings peers that are new or have a new key.
 //!
-//! A node that has logged in anew calls the others at once, but they don't know its key yet; WireGuard
-//! calls again after 5 seconds, and 5 more. Those who have just learnt the key know that they can be
-//! understood, so they call.
+//! A node with a new key starts handshakes before its peers know the key, and WireGuard retries only
+//! after 5 seconds. A peer that has just learnt the key can start the handshake at once.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tailscaled::localapi::{LocalApi, PeerStatus, PingType};
 
-/// So many at a time: who joins a large mesh need not know everybody at once.
+/// Per reconcile, for large tailnets.
 const MOST: usize = 16;
 
-/// Those who were greeted, by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct HandshakeWarmup {
     keys: BTreeSet<String>,
 }
 
 impl HandshakeWarmup {
-    /// Greets those of a tag who are new, and does not wait for answers.
-    pub(crate) fn greet(&mut self, tailscaled: &LocalApi, peers: &[PeerStatus], tag: &str) {
-        for address in self.newcomers(peers, tag) {
+    /// Pings new peers with the tag and does not wait for answers.
+    pub(crate) fn ping_new(&mut self, tailscaled: &LocalApi, peers: &[PeerStatus], tag: &str) {
+        for address in self.new_peers(peers, tag) {
             let tailscaled = tailscaled.clone();
             tokio::spawn(async move {
-                // It is the call that counts. Who does not answer is called by WireGuard again.
+                // The handshake counts, not the answer.
                 let _ = tailscaled.ping(address, PingType::Tsmp).await;
             });
         }
     }
 
-    fn newcomers(&mut self, peers: &[PeerStatus], tag: &str) -> Vec<IpAddr> {
+    fn new_peers(&mut self, peers: &[PeerStatus], tag: &str) -> Vec<IpAddr> {
         let is_ours = |peer: &&PeerStatus| peer.tags.iter().any(|has| has == tag);
         let ours: Vec<&PeerStatus> = peers.iter().filter(is_ours).collect();
         let new = ours
             .iter()
             .filter(|peer| !self.keys.contains(&peer.public_key));
         let addresses = new.filter_map(|peer| peer.addresses.first().copied());
-        let newcomers = addresses.take(MOST).collect();
+        let new_peers = addresses.take(MOST).collect();
         self.keys = ours.iter().map(|peer| peer.public_key.clone()).collect();
-        newcomers
+        new_peers
     }
 }
 
@@ -57,10 +55,10 @@ mod tests {
     }
 
     #[test]
-    fn each_is_greeted_once_for_each_key() {
-        let mut greeted = HandshakeWarmup::default();
+    fn each_peer_is_pinged_once_per_key() {
+        let mut warmup = HandshakeWarmup::default();
         let mut new = |peers: &[PeerStatus]| -> Vec<String> {
-            let found = greeted.newcomers(peers, "tag:a");
+            let found = warmup.new_peers(peers, "tag:a");
             found.iter().map(IpAddr::to_string).collect()
         };
         let (one, other) = (

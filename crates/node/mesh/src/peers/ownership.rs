@@ -1,7 +1,7 @@
-//! Owner a network is by the word of Kubernetes. Pure.
+//! Which Node owns a prefix, by Kubernetes. Pure.
 //!
-//! What the cluster gave a Node nobody can change. What a Node's daemon says, anybody says who is root
-//! there: it counts where it takes nothing from another Node.
+//! `spec.podCIDRs` is trusted. Root on a node can write that Node's annotation, so an annotation counts
+//! only where it takes nothing from another Node.
 
 use std::net::IpAddr;
 
@@ -11,26 +11,24 @@ use crate::peers::prefix_map::PrefixMap;
 use node_core::cidr::overlap;
 use node_core::{NodeFacts, OtherNodes};
 
-/// A network, and which of the Nodes has it.
+/// A prefix and the index of its Node.
 type Had = (IpNet, usize);
 
-/// Other Nodes, and what they have.
 pub(crate) struct Ownership<'a> {
     nodes: &'a OtherNodes<'a>,
     assigned: PrefixMap<Had>,
-    said: PrefixMap<Had>,
-    /// What is said against what was assigned, and to whom.
+    annotated: PrefixMap<Had>,
+    /// Annotated prefixes that overlap another Node's assigned one, and that one.
     contested: PrefixMap<Had>,
 }
 
-/// Owner a network is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// No Node has it.
     None,
-    /// The member's that claims it, as far as is known.
+    /// The peer that advertises it.
     Claimant,
-    /// This Node's, which is another member, and of which it has or overlaps this network.
+    /// Another Node, and its prefix that overlaps.
     Other(String, IpNet),
 }
 
@@ -38,38 +36,37 @@ impl<'a> Ownership<'a> {
     pub(crate) fn new(nodes: &'a OtherNodes<'a>) -> Self {
         let assigned: Vec<Had> = all_of(nodes, used).collect();
         let around: PrefixMap<Had> = assigned.iter().map(|had| (had.0, *had)).collect();
-        let (mut said, mut contested) = (Vec::new(), Vec::new());
+        let (mut annotated, mut contested) = (Vec::new(), Vec::new());
         for had in all_of(nodes, |facts| facts.annotated.iter().copied()) {
             let (network, by) = had;
-            // Nearly always it is what the cluster gave.
+            // Nearly always it is the assigned one.
             if around.of(&network).any(|(_, owner)| *owner == by) {
                 continue;
             }
             let is_against = |(one, owner): &&Had| *owner != by && overlap(one, &network);
             match assigned.iter().find(is_against) {
                 Some(against) => contested.push((network, *against)),
-                None => said.push((network, had)),
+                None => annotated.push((network, had)),
             }
         }
         Self {
             nodes,
             assigned: around,
-            said: said.into_iter().collect(),
+            annotated: annotated.into_iter().collect(),
             contested: contested.into_iter().collect(),
         }
     }
 
-    /// Whether the cluster gave a Node exactly this network.
     pub(crate) fn is_assigned(&self, network: &IpNet) -> bool {
         self.assigned.of(network).any(|(one, _)| one == network)
     }
 
-    /// Owner a network is that a member with these addresses claims. ExtraHostRoutes of the base, what is said
-    /// would be a way to any network.
+    /// The owner of a prefix that the peer with these addresses advertises. Outside the cluster CIDR
+    /// annotations do not count: they could capture any prefix.
     pub(crate) fn whose(&self, network: &IpNet, by: &[IpAddr], is_in_base: bool) -> Owner {
         let mut owners: Vec<Had> = self.assigned.of(network).copied().collect();
         if owners.is_empty() && is_in_base {
-            owners = self.said.of(network).copied().collect();
+            owners = self.annotated.of(network).copied().collect();
         }
         if owners.iter().any(|(_, owner)| self.is_member(*owner, by)) {
             return Owner::Claimant;
@@ -85,7 +82,7 @@ impl<'a> Ownership<'a> {
         }
     }
 
-    /// Whether a Node is the member with these addresses. One that says none may be any.
+    /// Whether a Node is the peer with these addresses. A Node without the annotation may be any.
     fn is_member(&self, node: usize, by: &[IpAddr]) -> bool {
         self.nodes.get(node).is_some_and(|(_, facts)| {
             let addresses = &facts.tailnet_ips;
@@ -94,16 +91,16 @@ impl<'a> Ownership<'a> {
     }
 }
 
-/// What the cluster gave a Node, unless its daemon says that it has another network instead: a
-/// configuration may give nodes other ones than the cluster does.
+/// The assigned prefixes of a Node, unless its annotation has another one instead: the configuration may
+/// override `spec.podCIDRs`.
 fn used(facts: &NodeFacts) -> impl Iterator<Item = IpNet> {
     let is_used = |network: &&IpNet| {
-        let is_kind = |said: &&IpNet| {
-            let is_pods = said.prefix_len() == said.max_prefix_len();
-            said.addr().is_ipv4() == network.addr().is_ipv4() && !is_pods
+        let is_kind = |annotated: &&IpNet| {
+            let is_pods = annotated.prefix_len() == annotated.max_prefix_len();
+            annotated.addr().is_ipv4() == network.addr().is_ipv4() && !is_pods
         };
-        let mut said = facts.annotated.iter().filter(is_kind).peekable();
-        said.peek().is_none() || said.any(|said| overlap(said, network))
+        let mut annotated = facts.annotated.iter().filter(is_kind).peekable();
+        annotated.peek().is_none() || annotated.any(|annotated| overlap(annotated, network))
     };
     facts.assigned.iter().filter(is_used).copied()
 }
@@ -128,10 +125,10 @@ mod tests {
     }
 
     /// A Node that is a member by one address, or does not say by which.
-    fn node(assigned: &str, said: &str, address: &str) -> NodeFacts {
+    fn node(assigned: &str, annotated: &str, address: &str) -> NodeFacts {
         NodeFacts {
             assigned: nets(assigned),
-            annotated: nets(said),
+            annotated: nets(annotated),
             tailnet_ips: address.parse().into_iter().collect(),
         }
     }
@@ -162,9 +159,12 @@ mod tests {
     #[case::a_part_of_anothers("10.244.2.0/25", anothers("b", "10.244.2.0/24"))]
     #[case::said_by_another("10.244.201.9/32", anothers("b", "10.244.201.9/32"))]
     #[case::outside_of_the_base("10.9.2.0/24", anothers("b", "10.9.2.0/24"))]
-    #[case::of_one_who_does_not_say_who_he_is("10.244.3.0/24", Owner::Claimant)]
-    #[case::nobodys("10.244.99.0/24", Owner::None)]
-    fn a_network_is_the_members_that_is_its_node(#[case] network: &str, #[case] expected: Owner) {
+    #[case::of_a_node_without_tailnet_ips("10.244.3.0/24", Owner::Claimant)]
+    #[case::unowned("10.244.99.0/24", Owner::None)]
+    fn a_prefix_belongs_to_the_peer_that_is_its_node(
+        #[case] network: &str,
+        #[case] expected: Owner,
+    ) {
         let nodes = [
             (
                 "b",
@@ -189,21 +189,21 @@ mod tests {
     #[case::a_free_part_of_it("10.244.0.0/17", "10.244.77.0/24", Owner::None)]
     #[case::smaller("10.244.2.9/32", "10.244.2.9/32", anothers("b", "10.244.2.0/24"))]
     #[case::beside("10.244.77.0/24", "10.244.77.0/24", Owner::Claimant)]
-    fn nobody_gets_by_his_word_what_was_assigned_to_another(
-        #[case] said: &str,
+    fn an_annotation_takes_no_assigned_prefix_of_another_node(
+        #[case] annotated: &str,
         #[case] claimed: &str,
         #[case] expected: Owner,
     ) {
-        let said = format!("10.244.9.0/24 {said}");
+        let annotated = format!("10.244.9.0/24 {annotated}");
         let nodes = [
             ("b", node("10.244.2.0/24", "10.244.2.0/24", B)),
-            ("x", node("10.244.9.0/24", &said, X)),
+            ("x", node("10.244.9.0/24", &annotated, X)),
         ];
         assert_eq!(whose(&nodes, claimed), expected);
     }
 
     #[test]
-    fn nodes_may_be_configured_to_have_other_networks_than_the_cluster_gave_them() {
+    fn the_configuration_may_override_assigned_pod_cidrs() {
         let nodes = [
             ("b", node("10.244.9.0/24", "10.244.2.0/24", B)),
             ("x", node("10.244.2.0/24", "10.244.9.0/24", X)),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_pods_are_not_instead_of_a_network() {
+    fn extra_host_routes_do_not_replace_a_pod_cidr() {
         let nodes = [("x", node("10.244.9.0/24", "10.244.200.9/32", X))];
         assert_eq!(whose(&nodes, "10.244.9.0/24"), Owner::Claimant);
     }

@@ -1,11 +1,9 @@
-//! Which networks of other members of the mesh are pods'. A member says what it likes: its word
-//! counts only for networks that could be a node's, and never against this node or one that was
-//! there before it.
+//! Selects the peer routes that lead to pods. A peer advertises what it likes: a route is accepted only
+//! if it can be a node's, and never against this node or a peer that was there before.
 //!
-//! tailscaled sends packets by the smallest network that it was told of, whatever our routes say. So
-//! somebody's larger network around another's takes nothing, and is refused rather than the other; a
-//! smaller one in it takes packets, which must not leave then. Which of two is the right one, is
-//! decided by what was known before (`Rank`).
+//! tailscaled sends a packet to the peer with the most specific prefix, whatever our routes are. So a
+//! larger prefix around another peer's takes nothing and is rejected; a smaller one inside shadows it,
+//! and packets to it must be dropped. `Rank` decides between overlapping routes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,26 +17,20 @@ use node_core::OtherNodes;
 use node_core::cidr::overlap;
 use node_core::routing::MAX_NODE_ROUTES;
 
-/// So many parts of other nodes' networks are refused one by one, of each family: each is a route on this
-/// node.
-const MOST_STOLEN: usize = 1024;
+/// Shadowed prefixes per family, each an unreachable route on this node.
+const MAX_SHADOWED: usize = 1024;
 
-/// What another member of the mesh serves, as it was told.
+/// The routes that a peer serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertisement {
-    /// Which member it is, by what the server calls it: names are of its own choice.
+    /// Headscale's ID: a peer chooses its own name.
     pub id: String,
-    /// The member's name.
     pub node: String,
-    /// Its tags.
     pub tags: Vec<String>,
-    /// Its addresses in the mesh.
     pub addresses: Vec<IpAddr>,
-    /// The networks that packets are sent to it for.
     pub served: Vec<IpNet>,
 }
 
-/// By what claims are judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerPolicy<'a> {
     /// The tag that every node has.
@@ -47,9 +39,9 @@ pub struct PeerPolicy<'a> {
     pub base: Vec<IpNet>,
     /// This node's.
     pub local: Vec<IpNet>,
-    /// The other nodes that Kubernetes knows, if it is asked and believed.
+    /// The other Nodes, with `kubernetes.strictPeers`.
     pub nodes: Option<OtherNodes<'a>>,
-    /// The networks that counted before, the oldest first.
+    /// Routes that were accepted before, the oldest first.
     pub known: &'a [IpNet],
     /// The cluster's networks for services.
     pub services: Vec<IpNet>,
@@ -57,29 +49,24 @@ pub struct PeerPolicy<'a> {
     pub links: Vec<(String, IpNet)>,
 }
 
-/// A network that leads to another node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcceptedRoute {
     /// The network.
     pub network: IpNet,
     /// The node's name.
     pub node: String,
-    /// Which one it is, as [`Advertisement::id`] has it.
+    /// [`Advertisement::id`].
     pub id: String,
 }
 
-/// A claim that doesn't count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The network.
     pub network: IpNet,
-    /// Who claims it.
     pub node: String,
-    /// LoginReason it doesn't count.
     pub reason: Reason,
 }
 
-/// LoginReason a claim doesn't count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It overlaps this node's own network.
@@ -90,11 +77,11 @@ pub enum Reason {
     Overlaps(AcceptedRoute),
     /// No Node object has it.
     Unowned,
-    /// It overlaps a network of this Node, which is another member.
+    /// It overlaps a pod CIDR of this Node, which is another peer.
     Anothers(String, IpNet),
-    /// It is one of so many that are beyond what a node can have.
+    /// The peer advertises more routes than a node can have.
     Beyond(usize),
-    /// It is of the cluster's, and who claims it has not this tag, which nodes have.
+    /// It is in the cluster CIDR, and the peer lacks the node tag.
     Untagged(String),
     /// It overlaps a network for services.
     Services(IpNet),
@@ -136,21 +123,18 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// What was made of all claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerRoutes {
-    /// Networks that lead to other nodes, sorted.
+    /// Accepted routes, sorted.
     pub remotes: Vec<AcceptedRoute>,
-    /// Claims of nodes that don't count.
     pub rejected: Vec<Rejection>,
-    /// Networks beyond what a member can have, which nobody looked at.
+    /// Routes above the limit per node, which were not examined.
     pub beyond: Vec<IpNet>,
 }
 
 impl PeerRoutes {
-    /// Parts of other nodes' networks that somebody else serves. tailscaled sends packets by the
-    /// smallest network that it was told of, whatever our routes say: so these must not get to it. If
-    /// there are very many, they are taken together to larger parts.
+    /// Shadowed prefixes: parts of accepted routes that another peer serves. tailscaled would send their
+    /// packets to that peer. Very many are aggregated to larger parts.
     pub fn shadowed(&self) -> Vec<IpNet> {
         let remotes = self.remotes.iter().map(|remote| remote.network);
         let remotes: PrefixMap<IpNet> = remotes.map(|network| (network, network)).collect();
@@ -168,7 +152,7 @@ impl PeerRoutes {
         for mut parts in [families.0, families.1] {
             parts.sort();
             parts.dedup();
-            while parts.len() > MOST_STOLEN && widen(&mut parts) {}
+            while parts.len() > MAX_SHADOWED && widen(&mut parts) {}
             all.extend(parts.into_iter().map(|(network, _)| network));
         }
         all
@@ -192,15 +176,14 @@ fn widen(parts: &mut Vec<(IpNet, u8)>) -> bool {
     true
 }
 
-/// Judges what other members say. What is no pod's network at all, because it is outside the
-/// cluster's, is somebody else's business and left out.
+/// Routes outside the cluster CIDR that no Node has are ignored: they are the user's.
 pub fn select_peer_routes(claims: &[Advertisement], trust: &PeerPolicy<'_>) -> PeerRoutes {
     let (nodes, others): (Vec<&Advertisement>, Vec<&Advertisement>) = claims
         .iter()
         .partition(|claim| claim.tags.contains(&trust.tag));
     let mut peer_routes = PeerRoutes::default();
     for claim in others {
-        // A larger one is a way to somewhere else, and takes nothing from pods.
+        // A larger prefix is a subnet router's and takes nothing from pods.
         let is_pods = |network: &IpNet| trust.base.iter().any(|base| base.contains(network));
         let mut served = networks(claim).filter(is_pods);
         for network in served.by_ref().take(MAX_NODE_ROUTES) {
@@ -212,21 +195,21 @@ pub fn select_peer_routes(claims: &[Advertisement], trust: &PeerPolicy<'_>) -> P
         }
         peer_routes.beyond.extend(served);
     }
-    let select_peer_routes = RouteSelector::new(trust);
+    let selector = RouteSelector::new(trust);
     let all = |claim| networks(claim).map(move |network| (network, claim));
     let mut found: Vec<(IpNet, &Advertisement)> = nodes.into_iter().flat_map(all).collect();
     found.sort_by_cached_key(|(network, claim)| {
         let member = (claim.node.as_str(), claim.id.as_str());
-        (select_peer_routes.rank(network), member)
+        (selector.rank(network), member)
     });
     found.dedup_by(|one, other| one.0 == other.0 && one.1.id == other.1.id);
-    // How many of each member's were looked at, and what there is beyond.
+    // Routes per peer, and those above the limit.
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let mut beyond: Vec<(IpNet, &Advertisement, usize)> = Vec::new();
     for (network, claim) in found {
         let count = counts.entry(&claim.id).or_default();
         if *count >= MAX_NODE_ROUTES {
-            if select_peer_routes.is_in_base(&network) {
+            if selector.is_in_base(&network) {
                 peer_routes.beyond.push(network);
                 match beyond.iter_mut().find(|(_, other, _)| other.id == claim.id) {
                     Some((_, _, count)) => *count += 1,
@@ -240,10 +223,10 @@ pub fn select_peer_routes(claims: &[Advertisement], trust: &PeerPolicy<'_>) -> P
             node: claim.node.clone(),
             id: claim.id.clone(),
         };
-        match select_peer_routes.verdict(network, claim, &peer_routes.remotes) {
-            ConditionState::Foreign => continue,
-            ConditionState::Counts => peer_routes.remotes.push(remote()),
-            ConditionState::RefusedActions(reason) => peer_routes.rejected.push(Rejection {
+        match selector.decide(network, claim, &peer_routes.remotes) {
+            Decision::Ignore => continue,
+            Decision::Accept => peer_routes.remotes.push(remote()),
+            Decision::Reject(reason) => peer_routes.rejected.push(Rejection {
                 network,
                 node: claim.node.clone(),
                 reason,
@@ -251,12 +234,12 @@ pub fn select_peer_routes(claims: &[Advertisement], trust: &PeerPolicy<'_>) -> P
         }
         *count += 1;
     }
-    let told = beyond.into_iter().map(|(network, claim, count)| Rejection {
+    let above_limit = beyond.into_iter().map(|(network, claim, count)| Rejection {
         network,
         node: claim.node.clone(),
         reason: Reason::Beyond(count),
     });
-    peer_routes.rejected.extend(told);
+    peer_routes.rejected.extend(above_limit);
     peer_routes.remotes.sort();
     peer_routes
 }
@@ -265,13 +248,11 @@ fn networks(claim: &Advertisement) -> impl Iterator<Item = IpNet> {
     claim.served.iter().map(IpNet::trunc)
 }
 
-/// In which order networks are judged: what comes later counts only where it overlaps nothing of
-/// another member that came before.
+/// The order of selection: a later route is accepted only if it overlaps no earlier one of another peer.
 ///
-/// What the cluster gave a Node comes first. Then what counted before, the oldest first: whoever comes
-/// into a node's network or around it comes later. Of networks that are all new to this node, those come
-/// first that have the size of its own, because nodes' networks are nearly always alike; then larger
-/// ones, and then smaller ones, which are parts of others or addresses of pods.
+/// Routes that Kubernetes assigned come first, then routes that were accepted before, the oldest first.
+/// Of new routes, those of the size of our own pod CIDR come first, because pod CIDRs nearly always have
+/// one size; then larger ones; then smaller ones, which are parts of others or addresses of pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_unassigned: bool,
@@ -281,13 +262,13 @@ struct Rank {
     network: IpNet,
 }
 
-enum ConditionState {
-    Counts,
-    Foreign,
-    RefusedActions(Reason),
+enum Decision {
+    Accept,
+    Ignore,
+    Reject(Reason),
 }
 
-/// What claims are judged by, in a form that many can be judged by.
+/// A [`PeerPolicy`] with indexes.
 struct RouteSelector<'a> {
     trust: &'a PeerPolicy<'a>,
     owners: Option<Ownership<'a>>,
@@ -308,7 +289,7 @@ impl<'a> RouteSelector<'a> {
         let is_kind = |ours: &&IpNet| ours.addr().is_ipv4() == network.addr().is_ipv4();
         let ours = self.trust.local.iter().filter(is_kind);
         let size = network.prefix_len();
-        // A node has one network of a family. Without any, larger ones come first.
+        // A node has one pod CIDR per family. Without any, larger prefixes come first.
         let own = ours.map(IpNet::prefix_len).next().unwrap_or_default();
         let owners = self.owners.as_ref();
         Rank {
@@ -324,18 +305,18 @@ impl<'a> RouteSelector<'a> {
         self.trust.base.iter().any(|base| base.contains(network))
     }
 
-    fn verdict(
+    fn decide(
         &self,
         network: IpNet,
         claim: &Advertisement,
         accepted: &[AcceptedRoute],
-    ) -> ConditionState {
+    ) -> Decision {
         let trust = self.trust;
         if let Some(ours) = trust.local.iter().find(|local| overlap(local, &network)) {
-            return ConditionState::RefusedActions(Reason::Ours(*ours));
+            return Decision::Reject(Reason::Ours(*ours));
         }
         if let Some(base) = trust.base.iter().find(|base| network.contains(*base)) {
-            return ConditionState::RefusedActions(Reason::WholeCluster(*base));
+            return Decision::Reject(Reason::WholeCluster(*base));
         }
         let is_in_base = self.is_in_base(&network);
         let owners = self.owners.as_ref();
@@ -343,28 +324,27 @@ impl<'a> RouteSelector<'a> {
         match whose {
             Some(Owner::Claimant) => {}
             Some(Owner::Other(name, theirs)) => {
-                return ConditionState::RefusedActions(Reason::Anothers(name, theirs));
+                return Decision::Reject(Reason::Anothers(name, theirs));
             }
             Some(Owner::None) if is_in_base => {
-                return ConditionState::RefusedActions(Reason::Unowned);
+                return Decision::Reject(Reason::Unowned);
             }
             None if is_in_base => {}
-            Some(Owner::None) | None => return ConditionState::Foreign,
+            Some(Owner::None) | None => return Decision::Ignore,
         }
         if let Some(services) = trust.services.iter().find(|net| overlap(net, &network)) {
-            return ConditionState::RefusedActions(Reason::Services(*services));
+            return Decision::Reject(Reason::Services(*services));
         }
-        // What the base says to be pods' is theirs, also where the network of a link is so large that
-        // it has the base in it.
+        // A prefix in the cluster CIDR is pods', even if an interface's prefix contains the cluster CIDR.
         let is_links = |(_, net): &&(String, IpNet)| !is_in_base && overlap(net, &network);
         if let Some((link, net)) = trust.links.iter().find(is_links) {
-            return ConditionState::RefusedActions(Reason::Link(link.clone(), *net));
+            return Decision::Reject(Reason::Link(link.clone(), *net));
         }
         let is_anothers =
             |other: &&AcceptedRoute| other.id != claim.id && overlap(&other.network, &network);
         match accepted.iter().find(is_anothers) {
-            Some(other) => ConditionState::RefusedActions(Reason::Overlaps(other.clone())),
-            None => ConditionState::Counts,
+            Some(other) => Decision::Reject(Reason::Overlaps(other.clone())),
+            None => Decision::Accept,
         }
     }
 }

@@ -1,6 +1,5 @@
-//! Whether this node sends to others and hears from nobody. A server that has forgotten a node tells
-//! all but the node itself, whose tailscaled goes on as if nothing had happened: this is the first
-//! that can be seen of it here.
+//! Detects silent peers. Headscale notifies all nodes but the deleted one about a deletion; on that node,
+//! missing answers are the first symptom.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,15 +15,13 @@ const LONGEST: Duration = Duration::from_mins(10);
 const CALL: Duration = Duration::from_mins(1);
 const MOST_CALLED: usize = 3;
 
-/// What was heard and said until now.
 #[derive(Debug)]
 pub(crate) struct PeerLiveness {
     /// What came from each member, and what went to it, by its key.
     counts: BTreeMap<String, (u64, u64)>,
     /// Since when something was sent and nothing came.
     since: Option<Instant>,
-    /// How long that may last before it is told.
-    patience: Duration,
+    threshold: Duration,
     /// Since when there is nobody to be heard, by what tailscaled was told.
     alone_since: Option<Instant>,
     called: Option<Instant>,
@@ -35,7 +32,7 @@ impl Default for PeerLiveness {
         Self {
             counts: BTreeMap::new(),
             since: None,
-            patience: SILENCE,
+            threshold: SILENCE,
             alone_since: None,
             called: None,
         }
@@ -43,7 +40,7 @@ impl Default for PeerLiveness {
 }
 
 impl PeerLiveness {
-    /// Takes note of what was heard by now; whether it is time to ask the server.
+    /// Records the counters; returns whether this node must be checked in Headscale.
     pub(crate) fn note(&mut self, peers: &[PeerStatus], now: Instant) -> bool {
         let (mut has_heard, mut has_sent) = (false, false);
         for peer in peers {
@@ -55,7 +52,7 @@ impl PeerLiveness {
         let count = |peer: &PeerStatus| (peer.public_key.clone(), (peer.rx_bytes, peer.tx_bytes));
         self.counts = peers.iter().map(count).collect();
         if has_heard {
-            (self.since, self.patience) = (None, SILENCE);
+            (self.since, self.threshold) = (None, SILENCE);
         } else if has_sent && self.since.is_none() {
             self.since = Some(now);
         }
@@ -64,13 +61,13 @@ impl PeerLiveness {
         } else {
             self.alone_since.get_or_insert(now);
         }
-        let is_over = |since: Option<Instant>, patience: Duration| {
-            since.is_some_and(|since| now - since >= patience)
+        let is_over = |since: Option<Instant>, threshold: Duration| {
+            since.is_some_and(|since| now - since >= threshold)
         };
-        let is_late = is_over(self.since, self.patience) || is_over(self.alone_since, LONGEST);
+        let is_late = is_over(self.since, self.threshold) || is_over(self.alone_since, LONGEST);
         if is_late {
             (self.since, self.alone_since) = (None, None);
-            self.patience = (self.patience * 2).min(LONGEST);
+            self.threshold = (self.threshold * 2).min(LONGEST);
         }
         is_late
     }
@@ -114,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_by_anybody_is_heard() {
+    fn an_answer_of_any_peer_ends_the_silence() {
         assert_eq!(asked(60, |at| vec![peer("a", at, at)]), [0; 0]);
         let one_of_two = |at| vec![peer("a", 7, at), peer("b", at, 3)];
         assert_eq!(asked(60, one_of_two), [0; 0]);
@@ -123,20 +120,20 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_waits_for_no_answer() {
+    fn without_sent_packets_no_answer_is_expected() {
         assert_eq!(asked(60, |_| vec![peer("a", 1, 1)]), [0; 0]);
         // Somebody new has not been silent.
         assert_eq!(asked(60, |at| vec![peer(&at.to_string(), 1, 1)]), [0; 0]);
     }
 
     #[test]
-    fn silence_is_told_less_and_less_often_until_it_ends() {
+    fn silence_is_reported_less_and_less_often_until_it_ends() {
         let silent = |at| vec![peer("a", u64::from(at >= 100), at)];
         assert_eq!(asked(140, silent), [13, 38, 87, 113, 138]);
     }
 
     #[test]
-    fn who_is_told_of_nobody_asks_seldom() {
+    fn without_online_peers_headscale_is_checked_rarely() {
         assert_eq!(asked(1300, |_| vec![]), [600, 1201]);
         let away = |at| {
             let mut peer = peer("a", 1, 1);

@@ -446,7 +446,10 @@ fn very_many_stolen_parts_are_refused_together_and_none_gets_through() {
     let shadowed = judged.shadowed();
     let (v4, v6): (Vec<&IpNet>, Vec<&IpNet>) = shadowed.iter().partition(|it| it.addr().is_ipv4());
     for parts in [v4.len(), v6.len()] {
-        assert!((MOST_STOLEN / 2..=MOST_STOLEN).contains(&parts), "{parts}");
+        assert!(
+            (MAX_SHADOWED / 2..=MAX_SHADOWED).contains(&parts),
+            "{parts}"
+        );
     }
     for network in &thief.served {
         assert!(
