@@ -61,7 +61,7 @@ pub fn run(
     // Packets that find no way out meanwhile are stopped by what is taken away next.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
     errors.extend(node_mesh::remove(&config, state_dir, tell));
-    match node_hostnet::remove(&node_hostnet::Place::default(), PodLinks::Delete) {
+    match node_hostnet::remove(&node_hostnet::HostPaths::default(), PodLinks::Delete) {
         Ok(()) => tell("took the shared network away".to_owned()),
         Err(error) => errors.push(display_chain(&error)),
     }

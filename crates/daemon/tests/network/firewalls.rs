@@ -3,14 +3,14 @@
 use lab::Netns;
 use node_config::Integrate;
 use node_core::reconcile::Reconciled;
-use node_hostnet::firewall::{self, FirewallError, Settings};
+use node_hostnet::firewall::{self, FirewallError, FirewallSettings};
 use node_hostnet::{self, PodLinks};
 use rstest::rstest;
 
 use crate::scene::{BASE, Scene, networks, reaches, wanted};
 
-fn settings(integrate: Integrate) -> Settings {
-    Settings {
+fn settings(integrate: Integrate) -> FirewallSettings {
+    FirewallSettings {
         networks: networks(BASE),
         integrate,
     }
@@ -18,7 +18,7 @@ fn settings(integrate: Integrate) -> Settings {
 
 fn pass(scene: &Scene, integrate: Integrate) -> Result<Reconciled, FirewallError> {
     let place = scene.place();
-    let enter = || firewall::pass(&place, &settings(integrate));
+    let enter = || firewall::reconcile(&place, &settings(integrate));
     scene.node.enter(enter).unwrap()
 }
 

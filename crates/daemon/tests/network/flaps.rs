@@ -1,12 +1,12 @@
-//! Pods' links that are switched off and on again.
+//! DesiredPods' links that are switched off and on again.
 
 use lab::Netns;
-use node_hostnet::PodLink;
+use node_hostnet::DesiredPodLink;
 
 use crate::kept::while_kept;
 use crate::scene::{Scene, await_answer, reaches, with_pods};
 
-fn flap(scene: &Scene, pod: &PodLink) {
+fn flap(scene: &Scene, pod: &DesiredPodLink) {
     let name = &pod.name;
     scene.run(&format!("ip link set {name} down; ip link set {name} up"));
 }

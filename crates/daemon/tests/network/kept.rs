@@ -9,7 +9,7 @@ use lab::{Netns, eventually};
 use node_core::conditions::{Condition, Conditions, State};
 use node_core::metrics::{ByController, Metrics};
 use node_core::reconcile::{self, Controller, Telemetry};
-use node_hostnet::{self, Signals, Wanted, watch};
+use node_hostnet::{self, ReconcileInput, Signals, monitor};
 use tokio::sync::watch as settings;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use crate::scene::{SOON, Scene};
 
 /// The keeper at work.
 pub(crate) struct Kept {
-    wanted: settings::Sender<Wanted>,
+    wanted: settings::Sender<ReconcileInput>,
     conditions: Arc<Conditions>,
     metrics: Arc<Metrics>,
     passes: Arc<AtomicU64>,
@@ -25,7 +25,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub(crate) fn want(&self, wanted: Wanted) {
+    pub(crate) fn want(&self, wanted: ReconcileInput) {
         self.wanted.send(wanted).unwrap();
     }
 
@@ -79,7 +79,11 @@ impl Kept {
 
 /// Does `work` while the network is kept as `wanted` says; a pass is made only when something has
 /// changed.
-pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Kept) -> T) -> T {
+pub(crate) fn while_kept<T>(
+    scene: &Scene,
+    wanted: ReconcileInput,
+    work: impl FnOnce(&Kept) -> T,
+) -> T {
     let (sender, receiver) = settings::channel(wanted);
     let kept = Kept {
         wanted: sender,
@@ -98,7 +102,7 @@ pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Ke
     let part = Controller {
         name: "network",
         condition: Condition::NetworkReady,
-        changed: Arc::clone(&signals.network),
+        changed: Arc::clone(&signals.hostnet),
         interval: Duration::from_hours(1),
     };
     let run = move || {
@@ -108,14 +112,14 @@ pub(crate) fn while_kept<T>(scene: &Scene, wanted: Wanted, work: impl FnOnce(&Ke
             .unwrap();
         runtime.block_on(async {
             let awaiting = signals.clone();
-            let pass = move |wanted: Wanted| {
-                awaiting.wait_for(&wanted.desired);
+            let pass = move |wanted: ReconcileInput| {
+                awaiting.set_desired(&wanted.desired);
                 passes.fetch_add(1, Ordering::SeqCst);
-                node_hostnet::pass(&place, &wanted)
+                node_hostnet::reconcile(&place, &wanted)
                     .map_err(|error| node_core::error::display_chain(&error))
             };
             tokio::join!(
-                watch(signals, end.clone()),
+                monitor(signals, end.clone()),
                 reconcile::run(part, reports, receiver, end, pass)
             )
         });

@@ -11,14 +11,14 @@ mod tuned;
 
 use lab::{Netns, Node};
 use node_config::Config;
-use node_hostnet::{Desired, Mesh, Wanted};
+use node_hostnet::{Desired, MeshRoutes, ReconcileInput};
 
 use crate::scene::{BASE, LOCAL, Scene, networks};
 
 /// The name of tailscaled's link.
 const LINK: &str = "headcni01";
 const REMOTES: &str = "10.9.4.0/24,fd00:9:0:4::/64";
-/// Pods of the other node, of this one that nobody has, and of no node at all.
+/// DesiredPods of the other node, of this one that nobody has, and of no node at all.
 const THERE: [&str; 2] = ["10.9.4.5", "fd00:9:0:4::5"];
 const NOBODY: [&str; 2] = ["10.9.3.200", "fd00:9:0:3::200"];
 const NOWHERE: [&str; 2] = ["10.9.77.7", "fd00:9:0:77::7"];
@@ -102,25 +102,30 @@ fn on(place: &impl Netns, lines: &str) {
     place.run(["sh", "-e", "-c", lines]).unwrap();
 }
 
-fn mesh() -> Mesh {
+fn mesh() -> MeshRoutes {
     mesh_to(REMOTES)
 }
 
-fn mesh_to(remotes: &str) -> Mesh {
-    Mesh {
+fn mesh_to(remotes: &str) -> MeshRoutes {
+    MeshRoutes {
         link: LINK.to_owned(),
-        remotes: networks(remotes),
-        ..Mesh::default()
+        peer_routes: networks(remotes),
+        ..MeshRoutes::default()
     }
 }
 
-fn wanted(mesh: Option<&Mesh>) -> Wanted {
+fn wanted(mesh: Option<&MeshRoutes>) -> ReconcileInput {
     wanted_by(&Config::default(), LOCAL, BASE, mesh)
 }
 
-fn wanted_by(config: &Config, local: &str, base: &str, mesh: Option<&Mesh>) -> Wanted {
+fn wanted_by(
+    config: &Config,
+    local: &str,
+    base: &str,
+    mesh: Option<&MeshRoutes>,
+) -> ReconcileInput {
     let desired = Desired::new(config, &networks(local), &networks(base), mesh).unwrap();
-    Wanted {
+    ReconcileInput {
         desired,
         pods: None,
     }

@@ -13,7 +13,7 @@ use node_core::text::truncate_list;
 
 /// What is wrong with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edit {
+pub enum TableFault {
     /// It isn't there.
     Missing,
     /// It says that it is of another version.
@@ -35,31 +35,31 @@ pub enum Action {
         found: String,
     },
     /// A table is put in place.
-    PutTable(Table, Edit),
+    ReplaceTable(Table, TableFault),
     /// The sets of the table for pods are filled.
-    SetContents,
+    FillSets,
     /// Networks are added to the sets of both tables.
-    Cover(Sets),
+    AddToSets(Sets),
     /// Networks are taken out of the sets of both tables.
-    Uncover(Vec<IpNet>),
+    RemoveFromSets(Vec<IpNet>),
     /// `lo` gets a gateway's address.
     AddGateway(IpAddr),
     /// `lo` loses one.
     RemoveGateway(IpAddr),
     /// A network of ours becomes unreachable where no pod has the address.
-    AddRoute(IpNet),
+    AddUnreachableRoute(IpNet),
     /// One that isn't ours any more is not unreachable any more.
-    RemoveRoute(IpNet),
+    RemoveUnreachableRoute(IpNet),
     /// Routes of the mesh's table are made, in place of others that lead there.
-    SetRoutes(Vec<Route>),
+    ReplaceMeshRoutes(Vec<Route>),
     /// Routes of the mesh's table are removed.
-    RemoveRoutes(Vec<Route>),
+    RemoveMeshRoutes(Vec<Route>),
     /// A rule is added.
     AddRule(DestinationRule),
     /// A rule is removed.
     RemoveRule(DestinationRule),
     /// The mesh's link is switched on.
-    SwitchOn {
+    SetLinkUp {
         /// The link's number.
         link: u32,
         /// The link's name.
@@ -77,25 +77,25 @@ pub enum Action {
         switch: Switch,
     },
     /// A pod's address leads by its link again.
-    RestoreRoute {
+    RestorePodRoute {
         /// The pod's address.
         address: IpAddr,
         /// The number of the link.
         link: u32,
     },
     /// A pod's hardware address is known again.
-    RestoreNeighbour(Neighbour),
+    RestorePodNeighbour(Neighbour),
     /// A hostPort leads to its pod again.
-    Publish(HostPort),
+    PublishHostPort(HostPort),
     /// A hostPort that leads to no pod is taken back.
-    Unpublish(HostPort),
+    UnpublishHostPort(HostPort),
 }
 
 impl Action {
     /// The table that looks different afterwards.
     pub(super) fn table(&self) -> Option<Table> {
         match self {
-            Self::PutTable(table, _) => Some(*table),
+            Self::ReplaceTable(table, _) => Some(*table),
             _ => None,
         }
     }
@@ -107,30 +107,36 @@ impl fmt::Display for Action {
             Self::SetSysctl { name, value, found } => {
                 write!(f, "net/{name} was {found}, and is {value} now")
             }
-            Self::PutTable(table, edit) => {
+            Self::ReplaceTable(table, edit) => {
                 let was = match edit {
-                    Edit::Missing => "was missing",
-                    Edit::OtherVersion => "was of another version",
-                    Edit::Changed => "was not as we left it",
+                    TableFault::Missing => "was missing",
+                    TableFault::OtherVersion => "was of another version",
+                    TableFault::Changed => "was not as we left it",
                 };
                 write!(f, "nftables table inet {} {was}", table.name())
             }
-            Self::SetContents => f.write_str("sets of nftables table inet headcni were changed"),
-            Self::Cover(Sets::Cluster) => {
+            Self::FillSets => f.write_str("sets of nftables table inet headcni were changed"),
+            Self::AddToSets(Sets::Cluster) => {
                 f.write_str("networks were missing from masquerade's sets")
             }
-            Self::Cover(Sets::Excluded) => {
+            Self::AddToSets(Sets::Excluded) => {
                 f.write_str("networks were missing from hostPorts' sets")
             }
-            Self::Uncover(networks) => write!(f, "{networks:?} are no networks of the cluster now"),
+            Self::RemoveFromSets(networks) => {
+                write!(f, "{networks:?} are no networks of the cluster now")
+            }
             Self::AddGateway(gateway) => write!(f, "gateway {gateway} was missing on lo"),
             Self::RemoveGateway(gateway) => write!(f, "{gateway} is no gateway now"),
-            Self::AddRoute(network) => write!(f, "route unreachable {network} was missing"),
-            Self::RemoveRoute(network) => write!(f, "{network} is no network of this node now"),
-            Self::SetRoutes(routes) => {
+            Self::AddUnreachableRoute(network) => {
+                write!(f, "route unreachable {network} was missing")
+            }
+            Self::RemoveUnreachableRoute(network) => {
+                write!(f, "{network} is no network of this node now")
+            }
+            Self::ReplaceMeshRoutes(routes) => {
                 write!(f, "routes of the mesh were missing: to {}", listed(routes))
             }
-            Self::RemoveRoutes(routes) => {
+            Self::RemoveMeshRoutes(routes) => {
                 write!(f, "routes of the mesh were too much: to {}", listed(routes))
             }
             Self::AddRule(rule) => write!(
@@ -143,19 +149,23 @@ impl fmt::Display for Action {
                 "rule {} for packets to {} was too much",
                 rule.priority, rule.to
             ),
-            Self::SwitchOn { name, .. } => write!(f, "the mesh's link {name} was off"),
+            Self::SetLinkUp { name, .. } => write!(f, "the mesh's link {name} was off"),
             Self::SetFeature {
                 name,
                 feature,
                 switch,
                 ..
             } => write!(f, "{feature} of {name} is {switch} now"),
-            Self::RestoreRoute { address, .. } => write!(f, "route to pod {address} was missing"),
-            Self::RestoreNeighbour(neighbour) => {
+            Self::RestorePodRoute { address, .. } => {
+                write!(f, "route to pod {address} was missing")
+            }
+            Self::RestorePodNeighbour(neighbour) => {
                 write!(f, "neighbour of pod {} was missing", neighbour.address)
             }
-            Self::Publish(port) => write!(f, "hostPort {port} of {} was missing", port.pod),
-            Self::Unpublish(port) => write!(f, "hostPort {port} led to no pod, at {}", port.pod),
+            Self::PublishHostPort(port) => write!(f, "hostPort {port} of {} was missing", port.pod),
+            Self::UnpublishHostPort(port) => {
+                write!(f, "hostPort {port} routed to no pod, at {}", port.pod)
+            }
         }
     }
 }
@@ -177,7 +187,7 @@ mod tests {
             let network: IpNet = format!("10.244.{n}.0/24").parse().unwrap();
             Route::new(network, RouteKind::Unreachable, PROTO_HEADCNI)
         };
-        let text = |count| Action::SetRoutes((0..count).map(route).collect()).to_string();
+        let text = |count| Action::ReplaceMeshRoutes((0..count).map(route).collect()).to_string();
         assert_eq!(text(1), "routes of the mesh were missing: to 10.244.0.0/24");
         let all = "10.244.0.0/24, 10.244.1.0/24, 10.244.2.0/24, 10.244.3.0/24 and 196 more";
         assert_eq!(

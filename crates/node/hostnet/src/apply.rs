@@ -7,15 +7,15 @@ use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, sysc
 use ruleset::{Sets, Table, host_ports};
 
 use super::plan::unreachable;
-use super::{Action, Desired, LO_INDEX, NetworkError, Sockets};
+use super::{Action, Desired, HostnetError, LO_INDEX, Sockets};
 
 /// Does all of it, as far as possible: an error does not keep the others from being done.
-pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) -> Vec<NetworkError> {
+pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) -> Vec<HostnetError> {
     let outcomes = actions.iter().map(|action| act(sockets, desired, action));
     outcomes.filter_map(Result::err).collect()
 }
 
-fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), NetworkError> {
+fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), HostnetError> {
     let filter = &sockets.netfilter;
     // What somebody else has done meanwhile is as good as done by us.
     let send = |tolerated: &'static [Errno], write: &dyn Fn(&mut Batch)| {
@@ -26,21 +26,21 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
     };
     match action {
         Action::SetSysctl { name, value, .. } => set_sysctl(name, value),
-        Action::PutTable(Table::Pods, _) => {
+        Action::ReplaceTable(Table::Pods, _) => {
             ruleset::replace(filter, &desired.cluster, &desired.contents)
-                .map_err(NetworkError::Replace)
+                .map_err(HostnetError::Replace)
         }
-        Action::PutTable(Table::Ports, _) => {
-            ruleset::repair_ports(filter).map_err(NetworkError::Replace)?;
+        Action::ReplaceTable(Table::Ports, _) => {
+            ruleset::repair_ports(filter).map_err(HostnetError::Replace)?;
             Ok(ruleset::ensure_covered(
                 filter,
                 Sets::Excluded,
                 &desired.cluster,
             )?)
         }
-        Action::SetContents => Ok(ruleset::set_contents(filter, &desired.contents)?),
-        Action::Cover(sets) => Ok(ruleset::ensure_covered(filter, *sets, &desired.cluster)?),
-        Action::Uncover(networks) => {
+        Action::FillSets => Ok(ruleset::set_contents(filter, &desired.contents)?),
+        Action::AddToSets(sets) => Ok(ruleset::ensure_covered(filter, *sets, &desired.cluster)?),
+        Action::RemoveFromSets(networks) => {
             for sets in [Sets::Excluded, Sets::Cluster] {
                 ruleset::uncover(filter, sets, networks)?;
                 // What was part of an old network, and still is one.
@@ -61,35 +61,35 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
         Action::RemoveGateway(gateway) => send(&[Errno::ADDRNOTAVAIL], &|batch| {
             on_lo(*gateway).remove_in(batch);
         }),
-        Action::AddRoute(network) => send(&[Errno::EXIST], &|batch| {
+        Action::AddUnreachableRoute(network) => send(&[Errno::EXIST], &|batch| {
             unreachable(*network).add_to(batch);
         }),
-        Action::RemoveRoute(network) => send(&[Errno::SRCH], &|batch| {
+        Action::RemoveUnreachableRoute(network) => send(&[Errno::SRCH], &|batch| {
             unreachable(*network).remove_in(batch);
         }),
         // The link may be gone or off by now; when it is back there is another pass.
-        Action::SetRoutes(routes) => send_all(sockets, routes, |route, batch| {
+        Action::ReplaceMeshRoutes(routes) => send_all(sockets, routes, |route, batch| {
             route.replace_in(batch);
             batch.tolerating(&[Errno::NODEV, Errno::NETDOWN]);
         }),
-        Action::RemoveRoutes(routes) => remove_routes(sockets, routes),
+        Action::RemoveMeshRoutes(routes) => remove_routes(sockets, routes),
         Action::AddRule(rule) => send(&[Errno::EXIST], &|batch| rule.add_to(batch)),
         Action::RemoveRule(rule) => send(&[Errno::NOENT], &|batch| rule.remove_in(batch)),
-        Action::SwitchOn { link, .. } => send(&[Errno::NODEV], &|batch| batch.set_up(*link)),
+        Action::SetLinkUp { link, .. } => send(&[Errno::NODEV], &|batch| batch.set_up(*link)),
         Action::SetFeature {
             link,
             name,
             feature,
             switch,
         } => {
-            // Pods are reached without it, only slower: it must not count as a fault of the network.
+            // DesiredPods are reached without it, only slower: it must not count as a fault of the network.
             if let Err(error) = set_feature(*link, feature, *switch) {
                 tracing::warn!(link = name, feature, %switch, %error, "a link can't be tuned");
             }
             Ok(())
         }
         // The link may be gone or off by now, and then there is nothing to restore.
-        Action::RestoreRoute { address, link } => send(
+        Action::RestorePodRoute { address, link } => send(
             &[Errno::EXIST, Errno::NODEV, Errno::NETDOWN, Errno::INVAL],
             &|batch| {
                 let kind = RouteKind::Via {
@@ -99,11 +99,13 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
                 Route::new((*address).into(), kind, PROTO_HEADCNI).add_to(batch);
             },
         ),
-        Action::RestoreNeighbour(neighbour) => send(&[Errno::NODEV, Errno::NETDOWN], &|batch| {
+        Action::RestorePodNeighbour(neighbour) => send(&[Errno::NODEV, Errno::NETDOWN], &|batch| {
             neighbour.add_to(batch);
         }),
-        Action::Publish(port) => host_ports::add(filter, &[*port]).map_err(NetworkError::HostPort),
-        Action::Unpublish(port) => Ok(host_ports::remove(filter, &[*port])?),
+        Action::PublishHostPort(port) => {
+            host_ports::add(filter, &[*port]).map_err(HostnetError::HostPort)
+        }
+        Action::UnpublishHostPort(port) => Ok(host_ports::remove(filter, &[*port])?),
     }
 }
 
@@ -113,7 +115,7 @@ fn send_all(
     sockets: &Sockets,
     routes: &[Route],
     write: impl Fn(&Route, &mut Batch),
-) -> Result<(), NetworkError> {
+) -> Result<(), HostnetError> {
     // The answers to so many, should the kernel refuse them all, fit into the socket.
     const AT_ONCE: usize = 100;
     let send = |routes: &[Route]| {
@@ -128,7 +130,7 @@ fn send_all(
     Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
 }
 
-pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), NetworkError> {
+pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), HostnetError> {
     send_all(sockets, routes, |route, batch| {
         route.remove_in(batch);
         batch.tolerating(&[Errno::SRCH]);
@@ -150,9 +152,9 @@ pub(super) fn on_lo(gateway: IpAddr) -> Address {
     }
 }
 
-pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), NetworkError> {
+pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), HostnetError> {
     let outcome = sysctl::set(name, value);
-    outcome.map(drop).map_err(|source| NetworkError::Sysctl {
+    outcome.map(drop).map_err(|source| HostnetError::Sysctl {
         attempt: "set",
         name: name.to_owned(),
         source,

@@ -7,7 +7,7 @@ use ipam::{Range, RangeError};
 use ipnet::IpNet;
 use ruleset::Contents;
 
-use super::{Mesh, Overlap};
+use super::{MeshRoutes, RejectedRoute};
 use node_config::{Config, Mode, UnmanagedLinks};
 use node_core::tailnet::TAILNET;
 
@@ -25,11 +25,11 @@ pub struct Desired {
     /// What the table `inet headcni` is to know else.
     pub contents: Contents,
     /// The way to other nodes, if there is to be one.
-    pub mesh: Option<Mesh>,
+    pub mesh: Option<MeshRoutes>,
     /// What this node sends from to other nodes' pods: the pods' gateways, wherever they are.
     pub sources: Vec<IpAddr>,
     /// Networks of other nodes that get no route.
-    pub overlaps: Vec<Overlap>,
+    pub rejected: Vec<RejectedRoute>,
     /// Whether others are told to keep off our links.
     pub unmanaged_links: UnmanagedLinks,
 }
@@ -58,23 +58,27 @@ impl Desired {
         config: &Config,
         local: &[IpNet],
         base: &[IpNet],
-        mesh: Option<&Mesh>,
+        mesh: Option<&MeshRoutes>,
     ) -> Result<Self, DesiredError> {
         if local.is_empty() {
             return Err(DesiredError::NoNetwork);
         }
-        let (mesh, overlaps) = mesh.map(|mesh| mesh.judged(local)).unzip();
-        let remotes = mesh.iter().flat_map(|mesh| &mesh.remotes).copied();
-        let pods: Vec<IpNet> = [base, local].concat().into_iter().chain(remotes).collect();
+        let (mesh, rejected) = mesh.map(|mesh| mesh.without_overlaps(local)).unzip();
+        let peer_routes = mesh.iter().flat_map(|mesh| &mesh.peer_routes).copied();
+        let pods: Vec<IpNet> = [base, local]
+            .concat()
+            .into_iter()
+            .chain(peer_routes)
+            .collect();
         let pods = largest(&pods);
-        let members = mesh.iter().flat_map(Mesh::guarded);
-        let guarded: Vec<IpNet> = pods.iter().copied().chain(members).collect();
+        let peer_ips = mesh.iter().flat_map(MeshRoutes::guarded);
+        let guarded: Vec<IpNet> = pods.iter().copied().chain(peer_ips).collect();
         let services = &config.network.service_cidr.0;
         // Also in native mode: pods of an earlier mode may still be on it.
         let bridges = vec![config.cni.bridge.name.clone()];
         let inside = bridges
             .iter()
-            .chain(mesh.iter().map(|mesh: &Mesh| &mesh.link));
+            .chain(mesh.iter().map(|mesh: &MeshRoutes| &mesh.link));
         let sources = gateways(local, config.ipam.gateway);
         let (sources, gateways) = match config.cni.mode {
             Mode::Native => {
@@ -98,13 +102,13 @@ impl Desired {
             },
             mesh,
             sources,
-            overlaps: overlaps.unwrap_or_default(),
+            rejected: rejected.unwrap_or_default(),
             unmanaged_links: config.network.unmanaged_links,
         })
     }
 
     /// The networks of all pods of the cluster, of those families that pods have here.
-    pub(super) fn cluster_of_pods(&self) -> impl Iterator<Item = IpNet> {
+    pub(super) fn cluster_cidrs(&self) -> impl Iterator<Item = IpNet> {
         let networks = self.pods.iter().copied();
         networks.filter(|network| self.has(Family::of(network)))
     }
@@ -139,7 +143,7 @@ impl Family {
 impl fmt::Display for Desired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let local: Vec<String> = self.local.iter().map(IpNet::to_string).collect();
-        write!(f, "the network for {} is in place", local.join(" and "))
+        write!(f, "the network for {} is in paths", local.join(" and "))
     }
 }
 
@@ -171,15 +175,15 @@ mod tests {
         text.parse::<Networks>().unwrap().0
     }
 
-    fn desired(config: &Config, local: &str, base: &str, mesh: Option<&Mesh>) -> Desired {
+    fn desired(config: &Config, local: &str, base: &str, mesh: Option<&MeshRoutes>) -> Desired {
         Desired::new(config, &networks(local), &networks(base), mesh).unwrap()
     }
 
-    fn mesh(remotes: &str) -> Mesh {
-        Mesh {
+    fn mesh(peer_routes: &str) -> MeshRoutes {
+        MeshRoutes {
             link: "mesh0".to_owned(),
-            remotes: networks(remotes),
-            ..Mesh::default()
+            peer_routes: networks(peer_routes),
+            ..MeshRoutes::default()
         }
     }
 
@@ -230,11 +234,11 @@ mod tests {
     fn members_are_guarded_beside_pods_where_their_addresses_are_the_mesh_s() {
         let config = Config::default();
         let mut mesh = mesh("");
-        mesh.members = vec!["100.64.0.2".parse().unwrap(), "100.64.0.9".parse().unwrap()];
-        let members = "100.64.0.2/32,100.64.0.9/32,100.100.100.100/32";
-        let guarded = |mesh: &Mesh| desired(&config, "10.244.3.0/24", "", Some(mesh));
+        mesh.peer_ips = vec!["100.64.0.2".parse().unwrap(), "100.64.0.9".parse().unwrap()];
+        let peer_ips = "100.64.0.2/32,100.64.0.9/32,100.100.100.100/32";
+        let guarded = |mesh: &MeshRoutes| desired(&config, "10.244.3.0/24", "", Some(mesh));
         let found = guarded(&mesh);
-        let all = format!("10.244.3.0/24,{members},fd7a:115c:a1e0::/48");
+        let all = format!("10.244.3.0/24,{peer_ips},fd7a:115c:a1e0::/48");
         assert_eq!(found.contents.mesh_only, networks(&all));
         assert_eq!(found.pods, networks("10.244.3.0/24"), "these have routes");
         assert_eq!(found.cluster, found.pods, "those are masqueraded elsewhere");
@@ -254,12 +258,12 @@ mod tests {
     #[test]
     fn where_the_cluster_s_networks_are_not_known_those_of_other_nodes_count() {
         let config = Config::default();
-        let remotes = mesh("10.244.4.0/24,10.244.3.0/25,10.7.0.0/16");
-        let found = desired(&config, "10.244.3.0/24", "", Some(&remotes));
+        let peer_routes = mesh("10.244.4.0/24,10.244.3.0/25,10.7.0.0/16");
+        let found = desired(&config, "10.244.3.0/24", "", Some(&peer_routes));
         let expected = networks("10.7.0.0/16,10.244.3.0/24,10.244.4.0/24");
         assert_eq!(found.pods, expected);
         assert_eq!(found.cluster, expected);
-        assert_eq!(found.overlaps.len(), 1);
+        assert_eq!(found.rejected.len(), 1);
         assert_eq!(found.contents.tailnet, TAILNET);
         let without = desired(&config, "10.244.3.0/24", "", None);
         assert_eq!(without.contents.mesh_only, networks("10.244.3.0/24"));

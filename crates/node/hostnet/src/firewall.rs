@@ -4,10 +4,10 @@
 //! and told to let pods through only if the configuration says so (docs/adr/0017). Its own programs are
 //! used for that: what they keep in the kernel is not ours to write.
 
+mod detect;
 mod firewalld;
-mod found;
 mod iptables;
-mod natively;
+mod nft;
 
 use std::fmt;
 use std::io;
@@ -16,15 +16,15 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use net::program::{self, ProgramOutput, RunOptions};
-use net::{NetError, Socket, nft};
+use net::{NetError, Socket};
 
-use super::{NetworkError, Place};
-use found::{Found, Way};
+use super::{HostPaths, HostnetError};
+use detect::{Backend, DetectedFirewall};
 use node_config::Integrate;
 use node_core::reconcile::Reconciled;
 
 /// Chains of others whose rules matter, beside those that get packets by themselves.
-pub(super) const CHAINS_OF_OTHERS: [&str; 4] = [
+pub(super) const FOREIGN_CHAINS: [&str; 4] = [
     "FORWARD",
     "DOCKER-USER",
     "ufw-user-forward",
@@ -38,7 +38,7 @@ const MAX_OUTPUT: usize = 1 << 20;
 
 /// What firewalls are to let through, and who tells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct FirewallSettings {
     /// The networks of pods.
     pub networks: Vec<IpNet>,
     /// Whether we tell them.
@@ -70,7 +70,7 @@ pub enum FirewallError {
     },
     /// What we have told a firewall could not be kept in mind.
     #[error("write {}", path.display())]
-    Memory {
+    State {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -78,18 +78,18 @@ pub enum FirewallError {
         source: io::Error,
     },
     /// Something drops what pods send.
-    #[error("{}", .0.iter().map(Obstacle::to_string).collect::<Vec<_>>().join("; "))]
-    Blocked(Vec<Obstacle>),
+    #[error("{}", .0.iter().map(BlockingFirewall::to_string).collect::<Vec<_>>().join("; "))]
+    Blocked(Vec<BlockingFirewall>),
 }
 
 /// A firewall that drops what pods send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Obstacle {
-    found: Found,
+pub struct BlockingFirewall {
+    found: DetectedFirewall,
     networks: Vec<IpNet>,
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for BlockingFirewall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let networks: Vec<String> = self.networks.iter().map(IpNet::to_string).collect();
         let networks = networks.join(" and ");
@@ -99,7 +99,7 @@ impl fmt::Display for Obstacle {
             self.found,
             self.found.remedy(&self.networks)
         )?;
-        if self.found.can_be_told() {
+        if self.found.is_configurable() {
             f.write_str(", or say firewall.integrate: auto")?;
         }
         Ok(())
@@ -107,42 +107,45 @@ impl fmt::Display for Obstacle {
 }
 
 /// Looks for firewalls that drop what pods send, and tells them not to if that is asked for.
-pub fn pass(place: &Place, settings: &Settings) -> Result<Reconciled, FirewallError> {
+pub fn reconcile(
+    paths: &HostPaths,
+    settings: &FirewallSettings,
+) -> Result<Reconciled, FirewallError> {
     let mut repairs = Vec::new();
-    let mut obstacles = Vec::new();
+    let mut blocking = Vec::new();
     let found = look()?;
     for found in &found {
-        let is_concerned = |net: &&IpNet| found.concerns(net);
+        let is_concerned = |net: &&IpNet| found.handles(net);
         let networks: Vec<IpNet> = settings
             .networks
             .iter()
             .filter(is_concerned)
             .copied()
             .collect();
-        let dropped = match &found.way {
-            Way::Iptables(chain) => iptables::settle(
+        let dropped = match &found.backend {
+            Backend::Iptables(chain) => iptables::reconcile(
                 chain,
                 found.is_drop,
                 &networks,
                 settings.integrate,
                 &mut repairs,
             )?,
-            Way::Firewalld => {
-                firewalld::settle(place, &networks, settings.integrate, &mut repairs)?
+            Backend::Firewalld => {
+                firewalld::reconcile(paths, &networks, settings.integrate, &mut repairs)?
             }
-            Way::Natively(chain) if found.is_drop => natively::dropped(chain, &networks)?,
-            Way::Natively(_) => Vec::new(),
+            Backend::Nft(chain) if found.is_drop => nft::dropped(chain, &networks)?,
+            Backend::Nft(_) => Vec::new(),
         };
         if !dropped.is_empty() {
             let found = found.clone();
-            obstacles.push(Obstacle {
+            blocking.push(BlockingFirewall {
                 found,
                 networks: dropped,
             });
         }
     }
-    if !obstacles.is_empty() {
-        return Err(FirewallError::Blocked(obstacles));
+    if !blocking.is_empty() {
+        return Err(FirewallError::Blocked(blocking));
     }
     let owners: Vec<&str> = found
         .iter()
@@ -160,22 +163,22 @@ pub fn pass(place: &Place, settings: &Settings) -> Result<Reconciled, FirewallEr
     })
 }
 
-fn look() -> Result<Vec<Found>, FirewallError> {
-    let chains = nft::chains(&Socket::netfilter()?)?;
-    let mut found = found::in_nftables(&chains);
-    found.extend(iptables::find_legacy()?);
+fn look() -> Result<Vec<DetectedFirewall>, FirewallError> {
+    let chains = net::nft::chains(&Socket::netfilter()?)?;
+    let mut found = detect::detect(&chains);
+    found.extend(iptables::detect_legacy()?);
     Ok(found)
 }
 
 /// Takes back everything that firewalls were told.
-pub(super) fn withdraw(place: &Place) -> Result<(), NetworkError> {
-    let nothing = Settings {
+pub(super) fn withdraw(paths: &HostPaths) -> Result<(), HostnetError> {
+    let nothing = FirewallSettings {
         networks: Vec::new(),
         integrate: Integrate::Off,
     };
-    pass(place, &nothing)
+    reconcile(paths, &nothing)
         .map(drop)
-        .map_err(NetworkError::Firewall)
+        .map_err(HostnetError::Firewall)
 }
 
 /// Runs a firewall's program to its end, whatever its exit status.
@@ -196,7 +199,7 @@ fn run(program: &str, args: &[&str]) -> Result<ProgramOutput, FirewallError> {
 }
 
 /// As [`run`]; it must succeed.
-fn run_well(program: &str, args: &[&str]) -> Result<String, FirewallError> {
+fn run_ok(program: &str, args: &[&str]) -> Result<String, FirewallError> {
     let ended = run(program, args)?;
     if ended.status.success() {
         return Ok(ended.stdout);

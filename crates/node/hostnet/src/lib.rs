@@ -8,21 +8,21 @@
 //!
 //! Touched are only things of ours: the tables `inet headcni` and `inet headcni-ports`, routes and
 //! rules of protocol 104, gateways on `lo` that we put there, files that we wrote, and a few sysctls
-//! and features of links whose values before are kept. [`Mesh`] is the way to other nodes; who they
+//! and features of links whose values before are kept. [`MeshRoutes`] is the way to other nodes; who they
 //! are is decided elsewhere.
 
 mod action;
 mod apply;
 mod desired;
 pub mod firewall;
-mod memory;
-mod mesh;
-mod observed;
+mod mesh_routes;
+mod monitor;
+mod observe;
 mod plan;
 mod pods;
+mod record;
 mod uninstall;
 mod unmanaged_links;
-mod watch;
 
 use std::io;
 use std::path::PathBuf;
@@ -32,31 +32,31 @@ use net::{NetError, Socket};
 use ruleset::ReplaceError;
 use ruleset::host_ports::HostPortError;
 
-pub use action::{Action, Edit};
+pub use action::{Action, TableFault};
 pub use desired::{Desired, DesiredError};
-pub use memory::Memory;
-pub use mesh::{Mesh, Overlap};
+pub use mesh_routes::{MeshRoutes, RejectedRoute};
+pub use monitor::{Signals, monitor};
 use node_core::error::display_chain;
 use node_core::reconcile::Reconciled;
-pub use observed::{Observed, TableState, Tables};
+pub use observe::{Observed, TableState, Tables};
 pub use plan::{MESH_TABLE, plan};
-pub use pods::{PodLink, Pods};
+pub use pods::{DesiredPodLink, DesiredPods};
+pub use record::HostnetRecord;
 pub use uninstall::{PodLinks, remove};
-pub use watch::{Signals, watch};
 
 /// The number of `lo` in every namespace.
 const LO_INDEX: u32 = 1;
 
 /// Where files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HostPaths {
     /// What has to be known again after a restart: `network.json` in it.
     pub state_dir: PathBuf,
     /// `/`, but for tests.
     pub root: PathBuf,
 }
 
-impl Default for Place {
+impl Default for HostPaths {
     fn default() -> Self {
         Self {
             state_dir: api::paths::DAEMON_STATE_DIR.into(),
@@ -67,17 +67,17 @@ impl Default for Place {
 
 /// What a pass is to achieve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReconcileInput {
     /// What all pods share.
     pub desired: Desired,
     /// The pods that live, for what a flapped link or a wiped table has lost; nothing as long as they
     /// are not known.
-    pub pods: Option<Pods>,
+    pub pods: Option<DesiredPods>,
 }
 
 /// Why the network is not as it should be.
 #[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
+pub enum HostnetError {
     /// A sysctl could not be read or set.
     #[error("{attempt} the sysctl net/{name}: the daemon must be allowed to write /proc/sys")]
     Sysctl {
@@ -93,7 +93,7 @@ pub enum NetworkError {
     #[error(transparent)]
     Net(#[from] NetError),
     /// A table could not be put back.
-    #[error("put an nftables table in place")]
+    #[error("put an nftables table in paths")]
     Replace(#[source] ReplaceError),
     /// A table could not be deleted.
     #[error("delete the nftables table inet {table}")]
@@ -121,45 +121,45 @@ pub enum NetworkError {
     /// A firewall that was told something could not be told otherwise.
     #[error("take back what firewalls were told")]
     Firewall(#[source] firewall::FirewallError),
-    /// Several things went wrong; the others were done.
+    /// Multiple things went wrong; the others were done.
     #[error("{}", .0.iter().map(display_chain).collect::<Vec<_>>().join("; "))]
-    Several(Vec<NetworkError>),
+    Multiple(Vec<HostnetError>),
 }
 
 /// Makes the network what it should be, and tells what had to be done.
-pub fn pass(place: &Place, wanted: &Wanted) -> Result<Reconciled, NetworkError> {
-    let Wanted { desired, pods } = wanted;
+pub fn reconcile(paths: &HostPaths, wanted: &ReconcileInput) -> Result<Reconciled, HostnetError> {
+    let ReconcileInput { desired, pods } = wanted;
     let sockets = Sockets::open()?;
-    let mut memory = Memory::load(place);
-    let observed = Observed::look(&sockets, desired, &memory)?;
-    let mut actions = plan(desired, &observed, &memory);
+    let mut record = HostnetRecord::load(paths);
+    let observed = Observed::look(&sockets, desired, &record)?;
+    let mut actions = plan(desired, &observed, &record);
     if let Some(pods) = pods {
         actions.extend(pods::plan(pods, &observed, &actions));
     }
-    memory.note(desired, &observed, &actions);
+    record.note(desired, &observed, &actions);
     // Before anything is changed: whoever undoes it later has to know how it was.
-    memory.save(place)?;
+    record.save(paths)?;
     let mut errors = apply::apply(&sockets, desired, &actions);
     if errors.is_empty() {
-        memory.forget_old(desired);
+        record.drop_undesired(desired);
     }
-    match memory.note_tables(&sockets, &actions) {
-        Ok(()) => errors.extend(memory.save(place).err()),
+    match record.record_tables(&sockets, &actions) {
+        Ok(()) => errors.extend(record.save(paths).err()),
         Err(error) => errors.push(error.into()),
     }
     let mut repairs: Vec<String> = actions.iter().map(Action::to_string).collect();
-    match unmanaged_links::ensure(place, desired.unmanaged_links) {
+    match unmanaged_links::ensure(paths, desired.unmanaged_links) {
         Ok(written) => repairs.extend(written),
         Err(error) => errors.push(error),
     }
     match errors.len() {
         0 => Ok(Reconciled {
-            message: mesh::Summary(desired).to_string(),
+            message: mesh_routes::Summary(desired).to_string(),
             repairs,
-            failure: mesh::trouble(desired, &observed),
+            failure: mesh_routes::unreachable_reason(desired, &observed),
         }),
         1 => Err(errors.remove(0)),
-        _ => Err(NetworkError::Several(errors)),
+        _ => Err(HostnetError::Multiple(errors)),
     }
 }
 

@@ -10,7 +10,7 @@ use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction, TABLE_MA
 use ruleset::{Sets, Table};
 
 use super::desired::Family;
-use super::{Action, Desired, Edit, LO_INDEX, Memory, Observed, TableState};
+use super::{Action, Desired, HostnetRecord, LO_INDEX, Observed, TableFault, TableState};
 
 pub use mesh::MESH_TABLE;
 pub(super) use mesh::is_in_mesh_table;
@@ -28,11 +28,11 @@ pub(super) fn accept_ra(link: &str) -> String {
 
 /// What has to be done, in this order: what protects comes before what lets through, and goes after
 /// it.
-pub fn plan(desired: &Desired, observed: &Observed, memory: &Memory) -> Vec<Action> {
+pub fn plan(desired: &Desired, observed: &Observed, record: &HostnetRecord) -> Vec<Action> {
     let mut actions = Vec::new();
-    plan_tables(desired, observed, memory, &mut actions);
+    plan_tables(desired, observed, record, &mut actions);
     plan_sysctls(desired, observed, &mut actions);
-    plan_gateways(desired, observed, memory, &mut actions);
+    plan_gateways(desired, observed, record, &mut actions);
     let (new, old) = plan_routes(desired, observed);
     let (new_of_mesh, old_of_mesh) = mesh::plan_routes(desired, observed);
     // All ways are there before a rule leads to them, and stay until none does.
@@ -42,39 +42,46 @@ pub fn plan(desired: &Desired, observed: &Observed, memory: &Memory) -> Vec<Acti
     plan_rules(desired, observed, &mut actions);
     actions.extend(old_of_mesh);
     actions.extend(old);
-    tuning::plan(desired, observed, memory, &mut actions);
+    tuning::plan(desired, observed, record, &mut actions);
     actions
 }
 
-fn plan_tables(desired: &Desired, observed: &Observed, memory: &Memory, actions: &mut Vec<Action>) {
+fn plan_tables(
+    desired: &Desired,
+    observed: &Observed,
+    record: &HostnetRecord,
+    actions: &mut Vec<Action>,
+) {
     let tables = &observed.tables;
     let wrong = |table: Table, state: &Option<TableState>| match state {
-        None => Some(Edit::Missing),
-        Some(state) if state.version != Some(table.version()) => Some(Edit::OtherVersion),
-        Some(state) if memory.mark_of(table) != Some(state.mark.clone()) => Some(Edit::Changed),
+        None => Some(TableFault::Missing),
+        Some(state) if state.version != Some(table.version()) => Some(TableFault::OtherVersion),
+        Some(state) if record.fingerprint_of(table) != Some(state.mark.clone()) => {
+            Some(TableFault::Changed)
+        }
         Some(_) => None,
     };
     // Where a table is put in place, its sets are filled at once. The plugin takes what is in the
     // set for masquerade to be in the one for hostPorts, too: so that one is first.
     match wrong(Table::Ports, &tables.ports) {
-        Some(edit) => actions.push(Action::PutTable(Table::Ports, edit)),
-        None if !tables.knows_excluded => actions.push(Action::Cover(Sets::Excluded)),
+        Some(edit) => actions.push(Action::ReplaceTable(Table::Ports, edit)),
+        None if !tables.covers_excluded => actions.push(Action::AddToSets(Sets::Excluded)),
         None => {}
     }
     if let Some(edit) = wrong(Table::Pods, &tables.pods) {
-        actions.push(Action::PutTable(Table::Pods, edit));
+        actions.push(Action::ReplaceTable(Table::Pods, edit));
     } else {
-        actions.extend((!tables.has_contents).then_some(Action::SetContents));
-        actions.extend((!tables.knows_cluster).then_some(Action::Cover(Sets::Cluster)));
+        actions.extend((!tables.has_contents).then_some(Action::FillSets));
+        actions.extend((!tables.covers_cluster).then_some(Action::AddToSets(Sets::Cluster)));
     }
-    let old: Vec<IpNet> = memory
+    let old: Vec<IpNet> = record
         .cluster
         .iter()
         .filter(|network| !desired.cluster.contains(network))
         .copied()
         .collect();
     if !old.is_empty() {
-        actions.push(Action::Uncover(old));
+        actions.push(Action::RemoveFromSets(old));
     }
 }
 
@@ -113,7 +120,7 @@ fn plan_sysctls(desired: &Desired, observed: &Observed, actions: &mut Vec<Action
 fn plan_gateways(
     desired: &Desired,
     observed: &Observed,
-    memory: &Memory,
+    record: &HostnetRecord,
     actions: &mut Vec<Action>,
 ) {
     let is_on_lo = |gateway: &IpAddr| {
@@ -122,7 +129,7 @@ fn plan_gateways(
     };
     let missing = desired.gateways.iter().filter(|gateway| !is_on_lo(gateway));
     actions.extend(missing.map(|gateway| Action::AddGateway(*gateway)));
-    let old = memory
+    let old = record
         .gateways
         .iter()
         .filter(|gateway| !desired.gateways.contains(gateway));
@@ -151,7 +158,7 @@ pub(super) fn is_ours(route: &Route) -> bool {
 fn refused(desired: &Desired) -> Vec<IpNet> {
     let mut networks = desired.local.clone();
     if desired.mesh.is_some() {
-        networks.extend(desired.cluster_of_pods());
+        networks.extend(desired.cluster_cidrs());
         networks.sort_unstable();
         networks.dedup();
     }
@@ -170,8 +177,8 @@ fn plan_routes(desired: &Desired, observed: &Observed) -> (Vec<Action>, Vec<Acti
     let missing = wanted.iter().filter(|net| !present.contains(net));
     let old = present.iter().filter(|net| !wanted.contains(net));
     (
-        missing.copied().map(Action::AddRoute).collect(),
-        old.copied().map(Action::RemoveRoute).collect(),
+        missing.copied().map(Action::AddUnreachableRoute).collect(),
+        old.copied().map(Action::RemoveUnreachableRoute).collect(),
     )
 }
 
@@ -192,7 +199,7 @@ pub(super) fn is_our_rule(rule: &DestinationRule) -> bool {
 }
 
 fn plan_rules(desired: &Desired, observed: &Observed, actions: &mut Vec<Action>) {
-    let outside = desired.mesh.iter().flat_map(|mesh| &mesh.outside);
+    let outside = desired.mesh.iter().flat_map(|mesh| &mesh.extra_host_routes);
     let local = desired.local.iter().chain(outside);
     let mut wanted: Vec<DestinationRule> = local.map(|local| rule(*local)).collect();
     wanted.extend(mesh::rules(desired));

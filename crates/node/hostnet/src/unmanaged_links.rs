@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{NetworkError, Place};
+use super::{HostPaths, HostnetError};
 use node_config::UnmanagedLinks;
 use node_core::files::write_atomic;
 
@@ -52,14 +52,14 @@ const NOTICES: [Notice; 3] = [
 
 /// Writes or removes the files. What was done, in words.
 pub(super) fn ensure(
-    place: &Place,
+    paths: &HostPaths,
     unmanaged_links: UnmanagedLinks,
-) -> Result<Vec<String>, NetworkError> {
+) -> Result<Vec<String>, HostnetError> {
     let mut done = Vec::new();
     for notice in &NOTICES {
-        let path = place.root.join(notice.path);
+        let path = paths.root.join(notice.path);
         let is_wanted =
-            unmanaged_links == UnmanagedLinks::Auto && is_installed(&place.root, notice);
+            unmanaged_links == UnmanagedLinks::Auto && is_installed(&paths.root, notice);
         let wanted = is_wanted.then(|| format!("{MARK}\n{}", notice.text));
         let found = read(&path).map_err(failure("read", &path))?;
         match (&found, &wanted) {
@@ -95,9 +95,9 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-fn failure(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> NetworkError {
+fn failure(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostnetError {
     let path: PathBuf = path.to_owned();
-    move |source| NetworkError::File {
+    move |source| HostnetError::File {
         attempt,
         path,
         source,
@@ -112,33 +112,33 @@ mod tests {
 
     use super::*;
 
-    fn machine(signs: &[&str]) -> (TempDir, Place) {
+    fn machine(signs: &[&str]) -> (TempDir, HostPaths) {
         let root = TempDir::new().unwrap();
         for sign in signs {
             create_dir_all(root.path().join(sign)).unwrap();
         }
-        let place = Place {
+        let paths = HostPaths {
             state_dir: root.path().join("state"),
             root: root.path().to_owned(),
         };
-        (root, place)
+        (root, paths)
     }
 
     #[test]
     fn nobody_is_told_who_is_not_there() {
-        let (root, place) = machine(&[]);
-        assert!(ensure(&place, UnmanagedLinks::Auto).unwrap().is_empty());
+        let (root, paths) = machine(&[]);
+        assert!(ensure(&paths, UnmanagedLinks::Auto).unwrap().is_empty());
         assert!(!root.path().join("etc").exists());
     }
 
     #[test]
     fn those_who_are_there_are_told_once_and_no_longer_than_wanted() {
-        let (root, place) = machine(&[
+        let (root, paths) = machine(&[
             "etc/NetworkManager",
             "usr/lib/systemd/systemd-networkd",
             "run/systemd/netif/links",
         ]);
-        let told = ensure(&place, UnmanagedLinks::Auto).unwrap();
+        let told = ensure(&paths, UnmanagedLinks::Auto).unwrap();
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(told[0].contains("nmcli general reload"), "{told:?}");
         for notice in &NOTICES {
@@ -148,37 +148,37 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(ensure(&place, UnmanagedLinks::Auto).unwrap().is_empty());
-        assert_eq!(ensure(&place, UnmanagedLinks::Off).unwrap().len(), 3);
+        assert!(ensure(&paths, UnmanagedLinks::Auto).unwrap().is_empty());
+        assert_eq!(ensure(&paths, UnmanagedLinks::Off).unwrap().len(), 3);
         assert!(NOTICES.iter().all(|n| !root.path().join(n.path).exists()));
-        assert!(ensure(&place, UnmanagedLinks::Off).unwrap().is_empty());
+        assert!(ensure(&paths, UnmanagedLinks::Off).unwrap().is_empty());
     }
 
     #[test]
     fn networkd_that_does_not_run_keeps_its_own_settings() {
-        let (root, place) = machine(&["usr/lib/systemd/systemd-networkd"]);
-        assert_eq!(ensure(&place, UnmanagedLinks::Auto).unwrap().len(), 1);
+        let (root, paths) = machine(&["usr/lib/systemd/systemd-networkd"]);
+        assert_eq!(ensure(&paths, UnmanagedLinks::Auto).unwrap().len(), 1);
         assert!(!root.path().join("etc/systemd/networkd.conf.d").exists());
     }
 
     #[test]
     fn a_file_that_somebody_else_wrote_stays() {
-        let (root, place) = machine(&["etc/NetworkManager/conf.d"]);
+        let (root, paths) = machine(&["etc/NetworkManager/conf.d"]);
         let path = root.path().join(NOTICES[0].path);
         write_atomic(&path, b"[keyfile]\n", 0o644).unwrap();
         for unmanaged_links in [UnmanagedLinks::Auto, UnmanagedLinks::Off] {
-            assert!(ensure(&place, unmanaged_links).unwrap().is_empty());
+            assert!(ensure(&paths, unmanaged_links).unwrap().is_empty());
             assert_eq!(read_to_string(&path).unwrap(), "[keyfile]\n");
         }
     }
 
     #[test]
     fn an_edited_file_of_ours_is_put_back() {
-        let (root, place) = machine(&["etc/NetworkManager"]);
-        ensure(&place, UnmanagedLinks::Auto).unwrap();
+        let (root, paths) = machine(&["etc/NetworkManager"]);
+        ensure(&paths, UnmanagedLinks::Auto).unwrap();
         let path = root.path().join(NOTICES[0].path);
         write_atomic(&path, format!("{MARK}\nedited\n").as_bytes(), 0o644).unwrap();
-        assert_eq!(ensure(&place, UnmanagedLinks::Auto).unwrap().len(), 1);
+        assert_eq!(ensure(&paths, UnmanagedLinks::Auto).unwrap().len(), 1);
         assert!(read_to_string(&path).unwrap().ends_with(NOTICES[0].text));
     }
 }

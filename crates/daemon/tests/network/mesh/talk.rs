@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use lab::frames::Frame;
 use lab::{Capture, Netns};
-use node_hostnet::Mesh;
+use node_hostnet::MeshRoutes;
 
 use super::{MEMBER, Meshed, NOWHERE, THERE, mesh, on, wanted};
 use crate::scene::{GATEWAYS, await_answer, reaches, seen};
@@ -65,8 +65,8 @@ fn a_provider_s_own_addresses_are_not_taken_for_the_tailnet_s() {
 #[test]
 fn nothing_leaves_in_clear_though_rules_and_table_are_wiped() {
     let meshed = Meshed::new();
-    let mesh = Mesh {
-        members: vec![MEMBER[0].parse().unwrap()],
+    let mesh = MeshRoutes {
+        peer_ips: vec![MEMBER[0].parse().unwrap()],
         ..mesh()
     };
     meshed.scene.passed(&wanted(Some(&mesh)));
@@ -133,8 +133,8 @@ fn a_mesh_that_is_off_gives_a_clear_error_at_once() {
 #[test]
 fn a_link_of_ours_that_is_off_is_switched_on_with_all_that_leads_by_it() {
     let meshed = Meshed::new();
-    let ours = Mesh {
-        is_ours: true,
+    let ours = MeshRoutes {
+        is_managed: true,
         ..mesh()
     };
     meshed.scene.passed(&wanted(Some(&ours)));

@@ -10,16 +10,16 @@ use std::io::ErrorKind;
 use ipnet::IpNet;
 use net::program;
 
-use super::{FirewallError, run, run_well};
-use crate::Place;
+use super::{FirewallError, run, run_ok};
+use crate::HostPaths;
 use node_config::Integrate;
 use node_core::files::write_atomic;
 
 const PROGRAM: &str = "firewall-cmd";
 
 /// Tells firewalld to let these networks through, or no longer. Which of them it drops after that.
-pub(super) fn settle(
-    place: &Place,
+pub(super) fn reconcile(
+    paths: &HostPaths,
     networks: &[IpNet],
     integrate: Integrate,
     repairs: &mut Vec<String>,
@@ -27,14 +27,14 @@ pub(super) fn settle(
     if program::find(PROGRAM).is_none() {
         return Ok(networks.to_vec());
     }
-    let ours = load(place);
+    let ours = load(paths);
     let wanted: BTreeSet<IpNet> = match integrate {
         Integrate::Auto => networks.iter().copied().collect(),
         Integrate::Off => BTreeSet::new(),
     };
     for old in ours.difference(&wanted) {
         if is_trusted(old)? {
-            run_well(
+            run_ok(
                 PROGRAM,
                 &["--zone=trusted", &format!("--remove-source={old}")],
             )?;
@@ -48,7 +48,7 @@ pub(super) fn settle(
             continue;
         }
         if wanted.contains(network) {
-            run_well(
+            run_ok(
                 PROGRAM,
                 &["--zone=trusted", &format!("--add-source={network}")],
             )?;
@@ -59,7 +59,7 @@ pub(super) fn settle(
         }
     }
     if kept != ours {
-        save(place, &kept)?;
+        save(paths, &kept)?;
     }
     Ok(dropped)
 }
@@ -72,18 +72,18 @@ fn is_trusted(network: &IpNet) -> Result<bool, FirewallError> {
     Ok(ended.status.success())
 }
 
-fn path(place: &Place) -> std::path::PathBuf {
-    place.state_dir.join("firewalld.json")
+fn path(paths: &HostPaths) -> std::path::PathBuf {
+    paths.state_dir.join("firewalld.json")
 }
 
 /// A file that can't be read says nothing: then what is trusted is taken for the administrator's.
-fn load(place: &Place) -> BTreeSet<IpNet> {
-    let text = fs::read_to_string(path(place)).unwrap_or_default();
+fn load(paths: &HostPaths) -> BTreeSet<IpNet> {
+    let text = fs::read_to_string(path(paths)).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn save(place: &Place, networks: &BTreeSet<IpNet>) -> Result<(), FirewallError> {
-    let path = path(place);
+fn save(paths: &HostPaths, networks: &BTreeSet<IpNet>) -> Result<(), FirewallError> {
+    let path = path(paths);
     let outcome = if networks.is_empty() {
         match fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -93,5 +93,5 @@ fn save(place: &Place, networks: &BTreeSet<IpNet>) -> Result<(), FirewallError> 
         let text = serde_json::to_string(networks).unwrap_or_default();
         write_atomic(&path, text.as_bytes(), 0o600)
     };
-    outcome.map_err(|source| FirewallError::Memory { path, source })
+    outcome.map_err(|source| FirewallError::State { path, source })
 }

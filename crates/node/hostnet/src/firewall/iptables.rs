@@ -6,8 +6,8 @@ use ipnet::IpNet;
 use net::nft::TableFamily;
 use net::program;
 
-use super::found::{Found, IptablesChain, Way, of_iptables};
-use super::{FirewallError, run_well};
+use super::detect::{Backend, DetectedFirewall, IptablesChain, iptables_owner};
+use super::{FirewallError, run_ok};
 use node_config::Integrate;
 
 /// What tells our rules from those of others.
@@ -41,7 +41,7 @@ impl Direction {
 
 /// Tells a chain to let these networks through, or no longer, as the configuration says. Which of
 /// them it drops after that.
-pub(super) fn settle(
+pub(super) fn reconcile(
     chain: &IptablesChain,
     is_drop: bool,
     networks: &[IpNet],
@@ -133,13 +133,13 @@ fn change(
         "-w", "5", verb, chain, direction.flag(), &network,
         "-m", "comment", "--comment", COMMENT, "-j", "ACCEPT",
     ];
-    run_well(program, &args).map(drop)
+    run_ok(program, &args).map(drop)
 }
 
 fn list(program: &str, chains: &[&str]) -> Result<Vec<Accept>, FirewallError> {
     let mut accepts = Vec::new();
     for chain in chains {
-        let listing = run_well(program, &["-w", "5", "-S", chain])?;
+        let listing = run_ok(program, &["-w", "5", "-S", chain])?;
         accepts.extend(listing.lines().filter_map(accept));
     }
     Ok(accepts)
@@ -193,17 +193,17 @@ fn words(line: &str) -> Vec<String> {
 fn installed(programs: &'static [&'static str]) -> Option<&'static str> {
     programs.iter().copied().find(|name| {
         let is_of_one_form = name.ends_with("-nft") || name.ends_with("-legacy");
-        program::find(name).is_some() && (is_of_one_form || is_of_nftables(name))
+        program::find(name).is_some() && (is_of_one_form || uses_nftables(name))
     })
 }
 
 /// Whether a program without a form in its name keeps its rules in nftables.
-fn is_of_nftables(program: &str) -> bool {
-    run_well(program, &["--version"]).is_ok_and(|version| version.contains("nf_tables"))
+fn uses_nftables(program: &str) -> bool {
+    run_ok(program, &["--version"]).is_ok_and(|version| version.contains("nf_tables"))
 }
 
 /// The firewalls in the form of iptables that nftables knows nothing about.
-pub(super) fn find_legacy() -> Result<Vec<Found>, FirewallError> {
+pub(super) fn detect_legacy() -> Result<Vec<DetectedFirewall>, FirewallError> {
     let mut found = Vec::new();
     for (family, names, programs) in [
         (TableFamily::Ip, "ip_tables_names", &["iptables-legacy"]),
@@ -215,12 +215,12 @@ pub(super) fn find_legacy() -> Result<Vec<Found>, FirewallError> {
         let Some(program) = installed(programs).filter(|_| has_filter) else {
             continue;
         };
-        let listing = run_well(program, &["-w", "5", "-S"])?;
+        let listing = run_ok(program, &["-w", "5", "-S"])?;
         let has = |name: &str| listing.lines().any(|line| line == format!("-N {name}"));
-        let (owner, way) = of_iptables(programs, has);
-        found.push(Found {
+        let (owner, backend) = iptables_owner(programs, has);
+        found.push(DetectedFirewall {
             owner,
-            way: Way::Iptables(way),
+            backend: Backend::Iptables(backend),
             family,
             is_drop: listing.lines().any(|line| line == "-P FORWARD DROP"),
         });

@@ -12,7 +12,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction};
 
 use crate::desired::Family;
-use crate::{Action, Desired, Mesh, Observed};
+use crate::{Action, Desired, MeshRoutes, Observed};
 use node_core::routing::{METRIC_UNREACHABLE, PRIORITY_MARKED, PRIORITY_MESH, TAILSCALED_MARK};
 
 /// The table with the routes to other nodes. The number is that of our link group, so that one
@@ -41,15 +41,15 @@ pub(super) fn rules(desired: &Desired) -> Vec<DestinationRule> {
         priority: PRIORITY_MESH,
         protocol: PROTO_HEADCNI,
     };
-    let cluster = || desired.cluster_of_pods();
+    let cluster = || desired.cluster_cidrs();
     cluster().map(refuse).chain(cluster().map(lead)).collect()
 }
 
 /// The mesh's link that is off though it is ours: tailscaled switches it on once, when it has made it.
 pub(super) fn switch_on(desired: &Desired, observed: &Observed) -> Option<Action> {
-    let mesh = desired.mesh.as_ref().filter(|mesh| mesh.is_ours)?;
+    let mesh = desired.mesh.as_ref().filter(|mesh| mesh.is_managed)?;
     let link = observed.mesh_link(mesh).filter(|link| !link.is_up)?;
-    Some(Action::SwitchOn {
+    Some(Action::SetLinkUp {
         link: link.index,
         name: link.name.clone(),
     })
@@ -89,8 +89,8 @@ pub(super) fn plan_routes(
     remove.extend(old);
     let unless_empty = |routes: Vec<Route>| (!routes.is_empty()).then_some(routes);
     (
-        unless_empty(set).map(Action::SetRoutes),
-        unless_empty(remove).map(Action::RemoveRoutes),
+        unless_empty(set).map(Action::ReplaceMeshRoutes),
+        unless_empty(remove).map(Action::RemoveMeshRoutes),
     )
 }
 
@@ -115,10 +115,10 @@ fn routes(desired: &Desired, observed: &Observed) -> Vec<Route> {
     ];
     let ours = everything.iter().filter(|(family, _)| desired.has(*family));
     let ours = ours.map(|(_, all)| *all);
-    let stolen = mesh.stolen.iter().copied();
-    let stolen = stolen.filter(|network| desired.has(Family::of(network)));
+    let shadowed = mesh.shadowed.iter().copied();
+    let shadowed = shadowed.filter(|network| desired.has(Family::of(network)));
     let mut routes: Vec<Route> = ours
-        .chain(stolen.filter(|network| !mesh.remotes.contains(network)))
+        .chain(shadowed.filter(|network| !mesh.peer_routes.contains(network)))
         .map(|network| Route {
             metric: Some(METRIC_UNREACHABLE),
             ..in_mesh_table(network, RouteKind::Unreachable)
@@ -126,10 +126,10 @@ fn routes(desired: &Desired, observed: &Observed) -> Vec<Route> {
         .collect();
     // Without its link, the kernel would take no routes by it. Ours is on by then.
     let link = observed.mesh_link(mesh);
-    let Some(link) = link.filter(|link| link.is_up || mesh.is_ours) else {
+    let Some(link) = link.filter(|link| link.is_up || mesh.is_managed) else {
         return routes;
     };
-    routes.extend(mesh.remotes.iter().map(|remote| {
+    routes.extend(mesh.peer_routes.iter().map(|remote| {
         let family = Family::of(remote);
         let kind = RouteKind::Via {
             link: link.index,
@@ -151,7 +151,7 @@ fn in_mesh_table(dst: IpNet, kind: RouteKind) -> Route {
     }
 }
 
-fn gateway(mesh: &Mesh, family: Family) -> Option<IpAddr> {
+fn gateway(mesh: &MeshRoutes, family: Family) -> Option<IpAddr> {
     match family {
         Family::Ipv4 => mesh.via_ipv4.map(IpAddr::V4),
         Family::Ipv6 => mesh.via_ipv6.map(IpAddr::V6),

@@ -1,4 +1,4 @@
-mod of_mesh;
+mod mesh;
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn table(table: Table) -> TableState {
 }
 
 /// A memory of tables that look as [`table`] says.
-fn memory() -> Memory {
+fn record() -> HostnetRecord {
     serde_json::from_str(r#"{"tables": {"headcni": "headcni", "headcni-ports": "headcni-ports"}}"#)
         .unwrap()
 }
@@ -75,8 +75,8 @@ fn in_order() -> Observed {
         tables: Tables {
             pods: Some(table(Table::Pods)),
             ports: Some(table(Table::Ports)),
-            knows_cluster: true,
-            knows_excluded: true,
+            covers_cluster: true,
+            covers_excluded: true,
             has_contents: true,
             published: Vec::new(),
             hairpins: Vec::new(),
@@ -85,7 +85,7 @@ fn in_order() -> Observed {
 }
 
 fn plan_of(observed: &Observed) -> Vec<Action> {
-    plan(&desired(), observed, &memory())
+    plan(&desired(), observed, &record())
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -115,19 +115,22 @@ fn from_nothing_protection_comes_before_forwarding() {
     };
     let nets = networks(LOCAL);
     let expected = [
-        Action::PutTable(Table::Ports, Edit::Missing),
-        Action::PutTable(Table::Pods, Edit::Missing),
+        Action::ReplaceTable(Table::Ports, TableFault::Missing),
+        Action::ReplaceTable(Table::Pods, TableFault::Missing),
         set(FORWARD_IPV4, "1", "0"),
         set("ipv6/conf/eth0/accept_ra", "2", "1"),
         set(FORWARD_IPV6, "1", "0"),
         Action::AddGateway(ip("10.244.3.1")),
         Action::AddGateway(ip("fd00:244:0:3::1")),
-        Action::AddRoute(nets[0]),
-        Action::AddRoute(nets[1]),
+        Action::AddUnreachableRoute(nets[0]),
+        Action::AddUnreachableRoute(nets[1]),
         Action::AddRule(rule(nets[0])),
         Action::AddRule(rule(nets[1])),
     ];
-    assert_eq!(plan(&desired(), &observed, &Memory::default()), expected);
+    assert_eq!(
+        plan(&desired(), &observed, &HostnetRecord::default()),
+        expected
+    );
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn without_ipv6_nothing_of_it_is_touched() {
     observed.routes.truncate(1);
     observed.rules.truncate(1);
     assert_eq!(
-        plan(&desired_for("10.244.3.0/24"), &observed, &memory()),
+        plan(&desired_for("10.244.3.0/24"), &observed, &record()),
         []
     );
 }
@@ -170,13 +173,13 @@ fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected:
 }
 
 #[rstest]
-#[case::missing(None, Edit::Missing)]
-#[case::old(Some((Some(2), "headcni")), Edit::OtherVersion)]
-#[case::unnamed(Some((None, "headcni")), Edit::OtherVersion)]
-#[case::edited(Some((Some(Table::Pods.version()), "another")), Edit::Changed)]
+#[case::missing(None, TableFault::Missing)]
+#[case::old(Some((Some(2), "headcni")), TableFault::OtherVersion)]
+#[case::unnamed(Some((None, "headcni")), TableFault::OtherVersion)]
+#[case::edited(Some((Some(Table::Pods.version()), "another")), TableFault::Changed)]
 fn a_table_that_is_not_as_we_left_it_is_put_back(
     #[case] state: Option<(Option<u32>, &str)>,
-    #[case] edit: Edit,
+    #[case] edit: TableFault,
 ) {
     let mut observed = in_order();
     observed.tables.pods = state.map(|(version, mark)| TableState {
@@ -185,14 +188,17 @@ fn a_table_that_is_not_as_we_left_it_is_put_back(
     });
     // It comes with everything in it.
     observed.tables.has_contents = false;
-    observed.tables.knows_cluster = false;
-    assert_eq!(plan_of(&observed), [Action::PutTable(Table::Pods, edit)]);
+    observed.tables.covers_cluster = false;
+    assert_eq!(
+        plan_of(&observed),
+        [Action::ReplaceTable(Table::Pods, edit)]
+    );
 }
 
 #[test]
 fn a_table_that_we_did_not_install_is_put_back_once() {
-    let actions = plan(&desired(), &in_order(), &Memory::default());
-    let put = |table| Action::PutTable(table, Edit::Changed);
+    let actions = plan(&desired(), &in_order(), &HostnetRecord::default());
+    let put = |table| Action::ReplaceTable(table, TableFault::Changed);
     assert_eq!(actions, [put(Table::Ports), put(Table::Pods)]);
 }
 
@@ -200,32 +206,32 @@ fn a_table_that_we_did_not_install_is_put_back_once() {
 fn sets_that_lack_something_are_filled() {
     let mut observed = in_order();
     observed.tables.has_contents = false;
-    observed.tables.knows_cluster = false;
-    observed.tables.knows_excluded = false;
+    observed.tables.covers_cluster = false;
+    observed.tables.covers_excluded = false;
     let expected = [
-        Action::Cover(Sets::Excluded),
-        Action::SetContents,
-        Action::Cover(Sets::Cluster),
+        Action::AddToSets(Sets::Excluded),
+        Action::FillSets,
+        Action::AddToSets(Sets::Cluster),
     ];
     assert_eq!(plan_of(&observed), expected);
 }
 
 #[test]
 fn an_old_network_is_taken_away() {
-    let mut memory = memory();
+    let mut record = record();
     let old = desired_for("10.244.9.0/24");
-    memory.note(&old, &Observed::default(), &[]);
-    memory.cluster.insert("10.77.0.0/16".parse().unwrap());
+    record.note(&old, &Observed::default(), &[]);
+    record.cluster.insert("10.77.0.0/16".parse().unwrap());
     let mut observed = in_order();
     observed.routes.push(unreachable(old.local[0]));
     observed.rules.push(rule(old.local[0]));
     let expected = [
-        Action::Uncover(networks("10.77.0.0/16")),
+        Action::RemoveFromSets(networks("10.77.0.0/16")),
         Action::RemoveGateway(ip("10.244.9.1")),
         Action::RemoveRule(rule(old.local[0])),
-        Action::RemoveRoute(old.local[0]),
+        Action::RemoveUnreachableRoute(old.local[0]),
     ];
-    assert_eq!(plan(&desired(), &observed, &memory), expected);
+    assert_eq!(plan(&desired(), &observed, &record), expected);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use net::ethtool::Switch;
 use net::{Link, RouteKind, TABLE_MAIN};
 
-use crate::{Action, Desired, Memory, Observed};
+use crate::{Action, Desired, HostnetRecord, Observed};
 
 /// `rx-gro-list` is another way to join them, which has precedence and which no TUN takes.
 const TUNED: [(&str, Switch); 2] = [
@@ -31,7 +31,7 @@ pub(crate) fn uplinks<'a>(desired: &Desired, observed: &'a Observed) -> Vec<&'a 
 pub(super) fn plan(
     desired: &Desired,
     observed: &Observed,
-    memory: &Memory,
+    record: &HostnetRecord,
     actions: &mut Vec<Action>,
 ) {
     let mut set_unless = |link: &Link, feature: &str, switch: Switch| {
@@ -56,7 +56,7 @@ pub(super) fn plan(
         return;
     }
     for link in &observed.links {
-        for (feature, is_on) in memory.features.get(&link.name).into_iter().flatten() {
+        for (feature, is_on) in record.features.get(&link.name).into_iter().flatten() {
             set_unless(link, feature, Switch::from(*is_on));
         }
     }

@@ -1,12 +1,12 @@
 use ruleset::host_ports::Protocol;
 
 use super::*;
-use crate::Edit;
+use crate::TableFault;
 
 const MAC: Mac = Mac::local([2, 0, 0, 0, 0, 1]);
 
-fn pod(name: &str, addresses: &[&str]) -> PodLink {
-    PodLink {
+fn pod(name: &str, addresses: &[&str]) -> DesiredPodLink {
+    DesiredPodLink {
         name: name.to_owned(),
         pod_mac: MAC,
         addresses: addresses.iter().map(|text| ip(text)).collect(),
@@ -66,8 +66,8 @@ fn whole() -> Observed {
     }
 }
 
-fn pods() -> Pods {
-    Pods {
+fn pods() -> DesiredPods {
+    DesiredPods {
         links: vec![pod("hca", &["10.9.0.2", "fd00::2"])],
         ports: Vec::new(),
     }
@@ -84,12 +84,12 @@ fn what_a_flapped_link_has_lost_comes_back() {
     observed.routes.remove(1);
     observed.neighbours.clear();
     let expected = [
-        Action::RestoreNeighbour(neighbour("10.9.0.2", 7)),
-        Action::RestoreRoute {
+        Action::RestorePodNeighbour(neighbour("10.9.0.2", 7)),
+        Action::RestorePodRoute {
             address: ip("fd00::2"),
             link: 7,
         },
-        Action::RestoreNeighbour(neighbour("fd00::2", 7)),
+        Action::RestorePodNeighbour(neighbour("fd00::2", 7)),
     ];
     assert_eq!(plan(&pods(), &observed, &[]), expected);
 }
@@ -120,7 +120,7 @@ fn ports_of_living_pods_come_back() {
     let mut pods = pods();
     pods.ports = vec![port(80, "10.9.0.2"), port(81, "10.9.0.9")];
     let mut observed = whole();
-    let publish = [Action::Publish(port(80, "10.9.0.2"))];
+    let publish = [Action::PublishHostPort(port(80, "10.9.0.2"))];
     assert_eq!(plan(&pods, &observed, &[]), publish);
     observed.tables.published = vec![port(80, "10.9.0.2")];
     assert_eq!(
@@ -130,7 +130,7 @@ fn ports_of_living_pods_come_back() {
     );
     observed.tables.hairpins = vec![ip("10.9.0.2")];
     assert_eq!(plan(&pods, &observed, &[]), []);
-    let put = Action::PutTable(Table::Ports, Edit::Changed);
+    let put = Action::ReplaceTable(Table::Ports, TableFault::Changed);
     assert_eq!(plan(&pods, &observed, &[put]), publish);
 }
 
@@ -153,11 +153,17 @@ fn a_port_is_taken_back_only_when_nothing_is_left_of_its_pod() {
     let mut observed = whole();
     let dead = port(81, "10.9.0.9");
     observed.tables.published = vec![port(80, "10.9.0.2"), dead];
-    assert_eq!(plan(&pods(), &observed, &[]), [Action::Unpublish(dead)]);
+    assert_eq!(
+        plan(&pods(), &observed, &[]),
+        [Action::UnpublishHostPort(dead)]
+    );
     // A link that is off has no route, but it is there.
     observed.routes.clear();
     observed.links[0].is_up = false;
-    assert_eq!(plan(&pods(), &observed, &[]), [Action::Unpublish(dead)]);
+    assert_eq!(
+        plan(&pods(), &observed, &[]),
+        [Action::UnpublishHostPort(dead)]
+    );
     // Of one that is being made only the route is there.
     observed.routes = vec![route("10.9.0.9", 8)];
     assert_eq!(plan(&pods(), &observed, &[]), []);

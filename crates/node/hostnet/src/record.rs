@@ -16,7 +16,7 @@ use net::{Link, NetError};
 use ruleset::{Fingerprint, Table};
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Desired, NetworkError, Observed, Place, Sockets};
+use super::{Action, Desired, HostPaths, HostnetError, Observed, Sockets};
 use node_core::files::write_atomic;
 
 /// It has a few hundred bytes, unless it is somebody else's.
@@ -25,7 +25,7 @@ const MAX_LEN: u64 = 1 << 20;
 /// What has to be known again after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Memory {
+pub struct HostnetRecord {
     boot: String,
     /// Values that we changed, as they were before, by their names below `/proc/sys/net`.
     pub(super) sysctls: BTreeMap<String, String>,
@@ -44,14 +44,14 @@ pub struct Memory {
     tables: BTreeMap<String, String>,
     /// What is on disk.
     #[serde(skip)]
-    saved: Option<Box<Memory>>,
+    saved: Option<Box<HostnetRecord>>,
 }
 
-impl Memory {
+impl HostnetRecord {
     /// What is on disk. A file that can't be read is as good as none: what it would have said is lost
     /// either way, and the network must be in place all the same.
-    pub(super) fn load(place: &Place) -> Self {
-        let path = path(place);
+    pub(super) fn load(paths: &HostPaths) -> Self {
+        let path = path(paths);
         let read = || -> io::Result<Option<Self>> {
             let file = match File::open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -61,23 +61,23 @@ impl Memory {
             file.take(MAX_LEN).read_to_string(&mut text)?;
             Ok(serde_json::from_str(&text).map(Some)?)
         };
-        let mut memory = read().unwrap_or_else(|error| {
+        let mut record = read().unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "what is known of earlier is lost");
             None
         });
-        let saved = memory.clone().map(Box::new);
-        let mut memory = memory.take().unwrap_or_default();
-        memory.saved = saved;
+        let saved = record.clone().map(Box::new);
+        let mut record = record.take().unwrap_or_default();
+        record.saved = saved;
         let boot = net::sysctl::boot_id().unwrap_or_default();
-        if memory.boot != boot {
+        if record.boot != boot {
             // This boot's values are other ones, and so are the numbers of its tables.
-            memory.boot = boot;
-            memory.sysctls.clear();
-            memory.features.clear();
-            memory.tables.clear();
-            memory.found_bridges.clear();
+            record.boot = boot;
+            record.sysctls.clear();
+            record.features.clear();
+            record.tables.clear();
+            record.found_bridges.clear();
         }
-        memory
+        record
     }
 
     /// Notes what is about to be changed.
@@ -113,7 +113,7 @@ impl Memory {
     }
 
     /// Forgets what was taken away.
-    pub(super) fn forget_old(&mut self, desired: &Desired) {
+    pub(super) fn drop_undesired(&mut self, desired: &Desired) {
         self.gateways.retain(|one| desired.gateways.contains(one));
         self.cluster.retain(|one| desired.cluster.contains(one));
         if !desired.has_tuned_links() {
@@ -122,7 +122,7 @@ impl Memory {
     }
 
     /// Notes how the tables look now that they were put in place.
-    pub(super) fn note_tables(
+    pub(super) fn record_tables(
         &mut self,
         sockets: &Sockets,
         actions: &[Action],
@@ -143,19 +143,19 @@ impl Memory {
     }
 
     /// How a table looked when we had put it in place.
-    pub(super) fn mark_of(&self, table: Table) -> Option<Fingerprint> {
+    pub(super) fn fingerprint_of(&self, table: Table) -> Option<Fingerprint> {
         self.tables.get(table.name()).map(Fingerprint::from_text)
     }
 
-    pub(super) fn save(&mut self, place: &Place) -> Result<(), NetworkError> {
+    pub(super) fn save(&mut self, paths: &HostPaths) -> Result<(), HostnetError> {
         let mut unsaved = self.clone();
         unsaved.saved = None;
         if self.saved.as_deref() == Some(&unsaved) {
             return Ok(());
         }
-        let path = path(place);
+        let path = path(paths);
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
-        write_atomic(&path, text.as_bytes(), 0o600).map_err(|source| NetworkError::File {
+        write_atomic(&path, text.as_bytes(), 0o600).map_err(|source| HostnetError::File {
             attempt: "write",
             path,
             source,
@@ -165,10 +165,10 @@ impl Memory {
     }
 
     /// Forgets everything.
-    pub(super) fn erase(place: &Place) -> Result<(), NetworkError> {
-        let path = path(place);
+    pub(super) fn erase(paths: &HostPaths) -> Result<(), HostnetError> {
+        let path = path(paths);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(NetworkError::File {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(HostnetError::File {
                 attempt: "remove",
                 path,
                 source: error,
@@ -178,6 +178,6 @@ impl Memory {
     }
 }
 
-fn path(place: &Place) -> PathBuf {
-    place.state_dir.join("network.json")
+fn path(paths: &HostPaths) -> PathBuf {
+    paths.state_dir.join("network.json")
 }

@@ -4,7 +4,7 @@
 //! Changes that others make to their own things are let pass, so that a busy node, where chains and
 //! links come and go all the time, costs nothing.
 
-mod awaited;
+mod watched;
 
 use std::collections::HashSet;
 use std::io::{self, PipeReader};
@@ -18,75 +18,72 @@ use ruleset::{DOOMED_GROUP, LINK_GROUP, PORTS_TABLE, TABLE};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::firewall::CHAINS_OF_OTHERS;
+use super::firewall::FOREIGN_CHAINS;
 use super::{Desired, LO_INDEX};
 use node_core::routing::NETNS_TABLE;
 
-use awaited::{Awaited, MeshLink};
+use watched::{MeshLinkMonitor, WatchedNames};
 
 /// How long to wait before a watch that broke is begun anew.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Who is told.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     /// Something of the network that pods share may have changed.
-    pub network: Arc<Notify>,
+    pub hostnet: Arc<Notify>,
     /// A firewall of somebody else may have changed.
     pub firewall: Arc<Notify>,
     /// Something of the network that our tailscaled may have for itself.
     pub mesh: Arc<Notify>,
-    awaited: Awaited,
+    watched: WatchedNames,
 }
 
 impl Signals {
     /// Says what passes go by from now on, before the first of them is made: what they miss of it is
     /// told as soon as it is there.
-    pub fn wait_for(&self, desired: &Desired) {
-        self.awaited.set(desired);
+    pub fn set_desired(&self, desired: &Desired) {
+        self.watched.set(desired);
     }
 }
 
 /// What a change matters to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Concern {
-    network: bool,
+struct Affected {
+    hostnet: bool,
     firewall: bool,
     mesh: bool,
 }
 
-const NOBODY: Concern = Concern {
-    network: false,
+const NONE: Affected = Affected {
+    hostnet: false,
     firewall: false,
     mesh: false,
 };
-const NETWORK: Concern = Concern {
-    network: true,
-    ..NOBODY
+const HOSTNET: Affected = Affected {
+    hostnet: true,
+    ..NONE
 };
-const FIREWALL: Concern = Concern {
+const FIREWALL: Affected = Affected {
     firewall: true,
-    ..NOBODY
+    ..NONE
 };
-const MESH: Concern = Concern {
+const MESH: Affected = Affected { mesh: true, ..NONE };
+const RULES: Affected = Affected {
+    hostnet: true,
     mesh: true,
-    ..NOBODY
+    ..NONE
 };
-const RULES: Concern = Concern {
-    network: true,
-    mesh: true,
-    ..NOBODY
-};
-const ALL: Concern = Concern {
-    network: true,
+const ALL: Affected = Affected {
+    hostnet: true,
     firewall: true,
     mesh: true,
 };
 
-fn concern(change: &Change) -> Concern {
+fn affected(change: &Change) -> Affected {
     match change {
         // Its pod may have left hostPorts behind.
-        Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => NETWORK,
+        Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => HOSTNET,
         Change::Link {
             index: LO_INDEX,
             is_up: true,
@@ -96,28 +93,28 @@ fn concern(change: &Change) -> Concern {
         | Change::RouteGone {
             protocol: PROTO_HEADCNI,
         }
-        | Change::Forwarding { is_on: false } => NETWORK,
+        | Change::Forwarding { is_on: false } => HOSTNET,
         Change::RuleGone {
             protocol: PROTO_HEADCNI,
         } => RULES,
         Change::Table { table, .. } if table == NETNS_TABLE => MESH,
-        Change::Table { table, .. } if table == TABLE || table == PORTS_TABLE => NETWORK,
+        Change::Table { table, .. } if table == TABLE || table == PORTS_TABLE => HOSTNET,
         Change::Table { part, .. } => match part {
             TablePart::Itself | TablePart::BaseChain => FIREWALL,
             TablePart::Chain(name) | TablePart::Rule(name)
-                if CHAINS_OF_OTHERS.contains(&name.as_str()) =>
+                if FOREIGN_CHAINS.contains(&name.as_str()) =>
             {
                 FIREWALL
             }
-            _ => NOBODY,
+            _ => NONE,
         },
         Change::Overrun => ALL,
-        _ => NOBODY,
+        _ => NONE,
     }
 }
 
 /// Tells until it is told to end. A watch that breaks is begun anew, as if anything had changed.
-pub async fn watch(signals: Signals, end: CancellationToken) {
+pub async fn monitor(signals: Signals, end: CancellationToken) {
     let (stop, stopping) = match io::pipe() {
         Ok(pipe) => pipe,
         Err(error) => {
@@ -140,7 +137,10 @@ fn listen(signals: &Signals, stop: &PipeReader) {
             return;
         };
         tracing::warn!(%error, "changes of the network are not told; trying again");
-        if !matches!(wait(&[], stop.as_fd(), Some(PAUSE)), Ok(Woken::Timeout)) {
+        if !matches!(
+            wait(&[], stop.as_fd(), Some(RETRY_DELAY)),
+            Ok(Woken::Timeout)
+        ) {
             return;
         }
     }
@@ -149,15 +149,15 @@ fn listen(signals: &Signals, stop: &PipeReader) {
 fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
     let (mut route, mut netfilter) = (Monitor::route()?, Monitor::netfilter()?);
     let links = net::links(&Socket::route()?)?;
-    let (mut flaps, mut mesh) = (Flaps::of(&links), MeshLink::among(&links));
+    let (mut flaps, mut mesh) = (LinkFlaps::of(&links), MeshLinkMonitor::among(&links));
     // Whatever happened before the sockets were there.
     tell(signals, ALL);
     while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {
-        let mut all = NOBODY;
+        let mut all = NONE;
         let mut gather = |change: Change| {
-            let one = concern(&change);
-            let is_of_link = mesh.concerns(&change, &signals.awaited);
-            all.network |= one.network | flaps.is_back(&change) | is_of_link;
+            let one = affected(&change);
+            let is_of_link = mesh.handles(&change, &signals.watched);
+            all.hostnet |= one.hostnet | flaps.is_up_again(&change) | is_of_link;
             all.firewall |= one.firewall;
             all.mesh |= one.mesh | is_of_link;
         };
@@ -172,12 +172,12 @@ fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
 /// Links to pods that were switched off. One that is switched on again has lost its routes; one that
 /// is switched on for the first time is its plugin's business, and no reason for a pass.
 #[derive(Default)]
-struct Flaps {
+struct LinkFlaps {
     up: HashSet<String>,
     down: HashSet<String>,
 }
 
-impl Flaps {
+impl LinkFlaps {
     fn of(links: &[Link]) -> Self {
         let is_up = |link: &&Link| link.group == LINK_GROUP && link.is_up;
         let up = links.iter().filter(is_up).map(|link| link.name.clone());
@@ -188,7 +188,7 @@ impl Flaps {
     }
 
     /// Takes note of a change; whether a link is back.
-    fn is_back(&mut self, change: &Change) -> bool {
+    fn is_up_again(&mut self, change: &Change) -> bool {
         match change {
             Change::Link {
                 name,
@@ -215,14 +215,14 @@ impl Flaps {
     }
 }
 
-fn tell(signals: &Signals, concern: Concern) {
-    if concern.network {
-        signals.network.notify_one();
+fn tell(signals: &Signals, affected: Affected) {
+    if affected.hostnet {
+        signals.hostnet.notify_one();
     }
-    if concern.firewall {
+    if affected.firewall {
         signals.firewall.notify_one();
     }
-    if concern.mesh {
+    if affected.mesh {
         signals.mesh.notify_one();
     }
 }
@@ -256,9 +256,9 @@ mod tests {
     #[test]
     fn a_link_is_back_if_it_was_there_before() {
         let (on, off) = (link(9, LINK_GROUP, true), link(9, LINK_GROUP, false));
-        let mut flaps = Flaps::default();
-        let told = |flaps: &mut Flaps, changes: &[&Change]| -> Vec<bool> {
-            changes.iter().map(|one| flaps.is_back(one)).collect()
+        let mut flaps = LinkFlaps::default();
+        let told = |flaps: &mut LinkFlaps, changes: &[&Change]| -> Vec<bool> {
+            changes.iter().map(|one| flaps.is_up_again(one)).collect()
         };
         assert_eq!(
             told(&mut flaps, &[&off, &off, &on, &on]),
@@ -285,31 +285,31 @@ mod tests {
     }
 
     #[rstest]
-    #[case(link(9, LINK_GROUP, true), NOBODY)]
-    #[case(link(9, LINK_GROUP, false), NOBODY)]
-    #[case(link(9, 0, true), NOBODY)]
-    #[case(link(LO_INDEX, 0, true), NETWORK)]
-    #[case(Change::AddressGone { link: LO_INDEX }, NETWORK)]
-    #[case(Change::AddressGone { link: 2 }, NOBODY)]
-    #[case(Change::RouteGone { protocol: 104 }, NETWORK)]
-    #[case(Change::RouteGone { protocol: 2 }, NOBODY)]
+    #[case(link(9, LINK_GROUP, true), NONE)]
+    #[case(link(9, LINK_GROUP, false), NONE)]
+    #[case(link(9, 0, true), NONE)]
+    #[case(link(LO_INDEX, 0, true), HOSTNET)]
+    #[case(Change::AddressGone { link: LO_INDEX }, HOSTNET)]
+    #[case(Change::AddressGone { link: 2 }, NONE)]
+    #[case(Change::RouteGone { protocol: 104 }, HOSTNET)]
+    #[case(Change::RouteGone { protocol: 2 }, NONE)]
     #[case(Change::RuleGone { protocol: 104 }, RULES)]
-    #[case(Change::RuleGone { protocol: 3 }, NOBODY)]
-    #[case(Change::Forwarding { is_on: false }, NETWORK)]
-    #[case(Change::Forwarding { is_on: true }, NOBODY)]
-    #[case(table("headcni", TablePart::Set), NETWORK)]
-    #[case(table("headcni-ports", rule("output")), NETWORK)]
+    #[case(Change::RuleGone { protocol: 3 }, NONE)]
+    #[case(Change::Forwarding { is_on: false }, HOSTNET)]
+    #[case(Change::Forwarding { is_on: true }, NONE)]
+    #[case(table("headcni", TablePart::Set), HOSTNET)]
+    #[case(table("headcni-ports", rule("output")), HOSTNET)]
     #[case(table("filter", TablePart::BaseChain), FIREWALL)]
     #[case(table("firewalld", TablePart::Itself), FIREWALL)]
     #[case(table("filter", rule("FORWARD")), FIREWALL)]
     #[case(table("filter", rule("DOCKER-USER")), FIREWALL)]
-    #[case(table("nat", rule("KUBE-SERVICES")), NOBODY)]
-    #[case(table("nat", TablePart::Chain("KUBE-SVC-X".to_owned())), NOBODY)]
-    #[case(table("kube-proxy", TablePart::Set), NOBODY)]
+    #[case(table("nat", rule("KUBE-SERVICES")), NONE)]
+    #[case(table("nat", TablePart::Chain("KUBE-SVC-X".to_owned())), NONE)]
+    #[case(table("kube-proxy", TablePart::Set), NONE)]
     #[case(table("headcni-mesh", TablePart::Itself), MESH)]
     #[case(table("headcni-mesh", rule("postrouting")), MESH)]
     #[case(Change::Overrun, ALL)]
-    fn only_what_matters_is_told(#[case] change: Change, #[case] expected: Concern) {
-        assert_eq!(concern(&change), expected);
+    fn only_what_matters_is_told(#[case] change: Change, #[case] expected: Affected) {
+        assert_eq!(affected(&change), expected);
     }
 }

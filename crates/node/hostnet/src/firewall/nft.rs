@@ -2,16 +2,16 @@
 
 use ipnet::IpNet;
 
-use super::found::NftChain;
-use super::{FirewallError, run_well};
+use super::detect::NftChain;
+use super::{FirewallError, run_ok};
 
 /// Words that may stand in a rule that lets through whatever it matches.
-const HARMLESS: [&str; 5] = ["counter", "packets", "bytes", "accept", "comment"];
+const NO_MATCH: [&str; 5] = ["counter", "packets", "bytes", "accept", "comment"];
 
 /// Which of the networks a chain drops.
 pub(super) fn dropped(chain: &NftChain, networks: &[IpNet]) -> Result<Vec<IpNet>, FirewallError> {
     let family = chain.family.name();
-    let listing = run_well("nft", &["list", "chain", family, &chain.table, &chain.name])?;
+    let listing = run_ok("nft", &["list", "chain", family, &chain.table, &chain.name])?;
     let accepts: Vec<(&str, IpNet)> = listing.lines().filter_map(accept).collect();
     let is_dropped = |network: &&IpNet| {
         let lets = |wanted: &str| {
@@ -38,7 +38,7 @@ fn accept(line: &str) -> Option<(&'static str, IpNet)> {
     };
     let network = words.next()?.parse().ok()?;
     let mut rest = words.clone();
-    let is_plain = rest.all(|word| HARMLESS.contains(&word) || word.parse::<u64>().is_ok());
+    let is_plain = rest.all(|word| NO_MATCH.contains(&word) || word.parse::<u64>().is_ok());
     (is_plain && words.any(|word| word == "accept")).then_some((field, network))
 }
 

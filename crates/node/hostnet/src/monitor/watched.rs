@@ -13,7 +13,7 @@ use crate::Desired;
 
 /// What passes wait for. Told by whoever makes them, heard by whoever watches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Awaited(Arc<Mutex<Names>>);
+pub(crate) struct WatchedNames(Arc<Mutex<Names>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Names {
@@ -21,7 +21,7 @@ struct Names {
     sources: Vec<IpAddr>,
 }
 
-impl Awaited {
+impl WatchedNames {
     /// From now on it is this that passes wait for.
     pub(super) fn set(&self, desired: &Desired) {
         let mesh = desired.mesh.as_ref();
@@ -42,14 +42,14 @@ impl Awaited {
 
 /// How the mesh's link was when it was told of last.
 #[derive(Debug, Default)]
-pub(super) struct MeshLink {
+pub(super) struct MeshLinkMonitor {
     /// Its name and number, and whether it was on.
     last: Option<(String, u32, bool)>,
     /// The names of links that are no pods', by their numbers.
     names: HashMap<u32, String>,
 }
 
-impl MeshLink {
+impl MeshLinkMonitor {
     /// With the links that are there.
     pub(super) fn among(links: &[Link]) -> Self {
         let others = links.iter().filter(|link| link.group != LINK_GROUP);
@@ -61,8 +61,8 @@ impl MeshLink {
 
     /// Takes note of a change; whether something has come or gone that passes wait for. Links tell of
     /// themselves also when it is of no matter.
-    pub(super) fn concerns(&mut self, change: &Change, awaited: &Awaited) -> bool {
-        let is_awaited = |name: &String| awaited.names().link.as_ref() == Some(name);
+    pub(super) fn handles(&mut self, change: &Change, watched: &WatchedNames) -> bool {
+        let is_awaited = |name: &String| watched.names().link.as_ref() == Some(name);
         match change {
             Change::Link {
                 index, name, group, ..
@@ -88,7 +88,7 @@ impl MeshLink {
             // With its last address a link loses all routes of IPv4, and nobody is told of them.
             // tailscaled takes them away whenever it has to log in.
             Change::AddressGone { link } => self.names.get(link).is_some_and(is_awaited),
-            Change::Address { address } => awaited.names().sources.contains(address),
+            Change::Address { address } => watched.names().sources.contains(address),
             _ => false,
         }
     }
@@ -97,7 +97,7 @@ impl MeshLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Mesh;
+    use crate::MeshRoutes;
     use node_config::{Config, Mode};
 
     fn link(name: &str, index: u32, is_up: bool) -> Change {
@@ -109,26 +109,26 @@ mod tests {
         }
     }
 
-    fn awaited(mode: Mode, mesh: Option<&Mesh>) -> Awaited {
+    fn watched(mode: Mode, mesh: Option<&MeshRoutes>) -> WatchedNames {
         let mut config = Config::default();
         config.cni.mode = mode;
         let local = ["10.244.3.0/24".parse().unwrap()];
-        let awaited = Awaited::default();
-        awaited.set(&Desired::new(&config, &local, &[], mesh).unwrap());
-        awaited
+        let watched = WatchedNames::default();
+        watched.set(&Desired::new(&config, &local, &[], mesh).unwrap());
+        watched
     }
 
-    fn mesh() -> Mesh {
-        Mesh {
+    fn mesh() -> MeshRoutes {
+        MeshRoutes {
             link: "headcni01".to_owned(),
-            ..Mesh::default()
+            ..MeshRoutes::default()
         }
     }
 
     #[test]
     fn the_mesh_s_link_is_told_when_it_comes_goes_or_is_switched() {
-        let awaited = awaited(Mode::Native, Some(&mesh()));
-        let mut seen = MeshLink::default();
+        let watched = watched(Mode::Native, Some(&mesh()));
+        let mut seen = MeshLinkMonitor::default();
         let gone = Change::LinkGone {
             name: "headcni01".to_owned(),
             group: 0,
@@ -143,26 +143,26 @@ mod tests {
             (gone, true),
             (link("headcni01", 9, true), true),
         ] {
-            assert_eq!(seen.concerns(&change, &awaited), expected, "{change:?}");
+            assert_eq!(seen.handles(&change, &watched), expected, "{change:?}");
         }
     }
 
     #[test]
     fn an_address_that_the_mesh_s_link_loses_counts() {
-        let awaited = awaited(Mode::Native, Some(&mesh()));
-        let mut seen = MeshLink::default();
+        let watched = watched(Mode::Native, Some(&mesh()));
+        let mut seen = MeshLinkMonitor::default();
         let gone = |link| Change::AddressGone { link };
-        assert!(!seen.concerns(&gone(7), &awaited));
-        seen.concerns(&link("eth0", 2, true), &awaited);
-        seen.concerns(&link("headcni01", 7, true), &awaited);
-        assert!(seen.concerns(&gone(7), &awaited));
-        assert!(!seen.concerns(&gone(2), &awaited));
+        assert!(!seen.handles(&gone(7), &watched));
+        seen.handles(&link("eth0", 2, true), &watched);
+        seen.handles(&link("headcni01", 7, true), &watched);
+        assert!(seen.handles(&gone(7), &watched));
+        assert!(!seen.handles(&gone(2), &watched));
         let link_gone = Change::LinkGone {
             name: "headcni01".to_owned(),
             group: 0,
         };
-        seen.concerns(&link_gone, &awaited);
-        assert!(!seen.concerns(&gone(7), &awaited));
+        seen.handles(&link_gone, &watched);
+        assert!(!seen.handles(&gone(7), &watched));
     }
 
     #[test]
@@ -170,11 +170,13 @@ mod tests {
         let gateway = |text: &str| Change::Address {
             address: text.parse().unwrap(),
         };
-        let told = |awaited: &Awaited, text| MeshLink::default().concerns(&gateway(text), awaited);
-        let on_bridge = awaited(Mode::Bridge, Some(&mesh()));
+        let told = |watched: &WatchedNames, text| {
+            MeshLinkMonitor::default().handles(&gateway(text), watched)
+        };
+        let on_bridge = watched(Mode::Bridge, Some(&mesh()));
         assert!(told(&on_bridge, "10.244.3.1"));
         assert!(!told(&on_bridge, "10.244.3.2"));
-        assert!(!told(&awaited(Mode::Native, Some(&mesh())), "10.244.3.1"));
-        assert!(!told(&awaited(Mode::Bridge, None), "10.244.3.1"));
+        assert!(!told(&watched(Mode::Native, Some(&mesh())), "10.244.3.1"));
+        assert!(!told(&watched(Mode::Bridge, None), "10.244.3.1"));
     }
 }

@@ -13,7 +13,7 @@ use ruleset::{Fingerprint, Sets, Table};
 
 use super::desired::Family;
 use super::plan::{FORWARD_IPV4, FORWARD_IPV6, accept_ra, uplinks};
-use super::{Desired, Memory, Mesh, NetworkError, Sockets};
+use super::{Desired, HostnetError, HostnetRecord, MeshRoutes, Sockets};
 
 /// How the network is, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub struct Tables {
     /// The one with the hostPorts.
     pub ports: Option<TableState>,
     /// Whether the former knows all networks that pods reach under their own address.
-    pub knows_cluster: bool,
+    pub covers_cluster: bool,
     /// Whether the latter knows them.
-    pub knows_excluded: bool,
+    pub covers_excluded: bool,
     /// Whether the former's other sets hold what they should.
     pub has_contents: bool,
     /// The hostPorts that are published.
@@ -68,8 +68,8 @@ impl Observed {
     pub(super) fn look(
         sockets: &Sockets,
         desired: &Desired,
-        memory: &Memory,
-    ) -> Result<Self, NetworkError> {
+        record: &HostnetRecord,
+    ) -> Result<Self, HostnetError> {
         let route = &sockets.route;
         let mut observed = Self {
             sysctls: BTreeMap::new(),
@@ -81,7 +81,7 @@ impl Observed {
             features: BTreeMap::new(),
             tables: Tables::look(&sockets.netfilter, desired)?,
         };
-        observed.features = observed.features_of_links(desired, memory);
+        observed.features = observed.features_of_links(desired, record);
         if desired.has(Family::Ipv4) {
             observed.read(FORWARD_IPV4)?;
         }
@@ -95,14 +95,18 @@ impl Observed {
     }
 
     /// The mesh's link, if it is there.
-    pub(super) fn mesh_link(&self, mesh: &Mesh) -> Option<&Link> {
+    pub(super) fn mesh_link(&self, mesh: &MeshRoutes) -> Option<&Link> {
         self.links.iter().find(|link| link.name == mesh.link)
     }
 
     /// Of links that are to be tuned, or were. Who can't be asked is as good as one that can't do it:
     /// only speed is lost.
-    fn features_of_links(&self, desired: &Desired, memory: &Memory) -> BTreeMap<u32, Features> {
-        let is_known = |link: &&Link| memory.features.contains_key(&link.name);
+    fn features_of_links(
+        &self,
+        desired: &Desired,
+        record: &HostnetRecord,
+    ) -> BTreeMap<u32, Features> {
+        let is_known = |link: &&Link| record.features.contains_key(&link.name);
         let links: Vec<&Link> = if desired.has_tuned_links() {
             uplinks(desired, self)
         } else {
@@ -118,8 +122,8 @@ impl Observed {
         links.iter().filter_map(ask).collect()
     }
 
-    fn read(&mut self, name: &str) -> Result<(), NetworkError> {
-        let value = sysctl::get(name).map_err(|source| NetworkError::Sysctl {
+    fn read(&mut self, name: &str) -> Result<(), HostnetError> {
+        let value = sysctl::get(name).map_err(|source| HostnetError::Sysctl {
             attempt: "read",
             name: name.to_owned(),
             source,
@@ -152,13 +156,13 @@ impl Observed {
 }
 
 impl Tables {
-    fn look(socket: &Socket, desired: &Desired) -> Result<Self, NetworkError> {
+    fn look(socket: &Socket, desired: &Desired) -> Result<Self, HostnetError> {
         let covers = |sets| or_missing(ruleset::covers(socket, sets, &desired.cluster), false);
         Ok(Self {
             pods: TableState::look(socket, Table::Pods)?,
             ports: TableState::look(socket, Table::Ports)?,
-            knows_cluster: covers(Sets::Cluster)?,
-            knows_excluded: covers(Sets::Excluded)?,
+            covers_cluster: covers(Sets::Cluster)?,
+            covers_excluded: covers(Sets::Excluded)?,
             has_contents: or_missing(ruleset::has_contents(socket, &desired.contents), false)?,
             published: or_no_table(host_ports::list(socket))?,
             hairpins: or_no_table(host_ports::hairpins(socket))?,
@@ -178,11 +182,11 @@ impl TableState {
 }
 
 /// What is in a table that isn't there.
-fn or_no_table<T: Default>(answer: Result<T, HostPortError>) -> Result<T, NetworkError> {
+fn or_no_table<T: Default>(answer: Result<T, HostPortError>) -> Result<T, HostnetError> {
     match answer {
         Err(HostPortError::NoTable) => Ok(T::default()),
         Err(HostPortError::Net(error)) => Err(error.into()),
-        answer => answer.map_err(NetworkError::HostPort),
+        answer => answer.map_err(HostnetError::HostPort),
     }
 }
 
