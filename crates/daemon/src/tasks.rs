@@ -26,7 +26,7 @@ use node_mesh::Way;
 use node_podcidr::Discovery;
 use node_podcidr::controller::PodCidrController;
 use node_pods::Pods;
-use node_pods::leases::{self, Home, LeasesError};
+use node_pods::leases::{LeaseStoreLocation, LeaseStoreLocations, LeasesError};
 
 /// How often everything is looked at though nothing happened.
 const FULL_PASS: Duration = Duration::from_mins(1);
@@ -201,7 +201,7 @@ impl Tasks {
             let outcome = write_cni_files(&node, &mesh, &known)?;
             if !outcome.repairs.is_empty() {
                 // How many addresses there are stands in these files.
-                known.missed();
+                known.request_resync();
             }
             Ok(outcome)
         });
@@ -253,7 +253,7 @@ impl Tasks {
     }
 
     fn start_pods(&mut self, pods: &Arc<Pods>) {
-        let viewing = Arc::clone(pods).keep_view(self.shutdown.clone());
+        let viewing = Arc::clone(pods).run(self.shutdown.clone());
         self.spawn("pods", viewing);
         let controller = Controller {
             name: "orphans",
@@ -353,13 +353,14 @@ fn write_cni_files(node: &NodeConfig, mesh: &MeshState, pods: &Pods) -> Result<R
     let explained = |error: node_cniconf::CniConfError| error.explained();
     let desired = node_cniconf::desired(config, &pod_cidrs.local, &pod_cidrs.base, &dirs)
         .map_err(explained)?;
-    let (home, life) = (Home::of(config), |home: &Home| pods.living(home));
+    let location = LeaseStoreLocation::of(config);
+    let users = |location: &LeaseStoreLocation| pods.lease_users(location);
     let refused = |error: LeasesError| display_chain(&error);
-    let mut known = leases::Known::load(&dirs);
-    known.check(&home, life).map_err(refused)?;
-    known.note(&home).map_err(refused)?;
+    let mut locations = LeaseStoreLocations::load(&dirs);
+    locations.check(&location, users).map_err(refused)?;
+    locations.add(&location).map_err(refused)?;
     let outcome = node_cniconf::ensure(&desired).map_err(explained)?;
-    known.forget_others(&home, life).map_err(refused)?;
+    locations.forget_unused(&location, users).map_err(refused)?;
     Ok(outcome.into())
 }
 
@@ -467,9 +468,9 @@ async fn handle_events(
                     PodLabelMode::Off
                 };
                 socket::count(&metrics, &event, pod_labels);
-                pods.told(*event).await;
+                pods.handle_event(*event).await;
             }
-            () = events_lost.notified() => pods.missed(),
+            () = events_lost.notified() => pods.request_resync(),
         }
     }
 }
