@@ -35,7 +35,7 @@ fn a_node_without_a_firewall_is_fine() {
     let scene = Scene::new();
     scene.passed(&wanted());
     let outcome = pass(&scene, Integrate::Auto).unwrap();
-    assert_eq!(outcome.message, "no firewall drops what is forwarded");
+    assert_eq!(outcome.message, "no firewall drops forwarded packets");
     assert!(outcome.repairs.is_empty());
     // And nobody's tables were made by asking.
     assert!(!scene.run("nft list ruleset").contains("filter FORWARD"));

@@ -1,4 +1,4 @@
-//! Does what a plan says. Nothing is decided here.
+//! Applies a plan. Nothing is decided here.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use ruleset::{Sets, Table, host_ports};
 use super::plan::unreachable;
 use super::{Action, Desired, HostnetError, LO_INDEX, Sockets};
 
-/// Does all of it, as far as possible: an error does not keep the others from being done.
+/// Applies all actions, and continues after errors.
 pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) -> Vec<HostnetError> {
     let outcomes = actions.iter().map(|action| act(sockets, desired, action));
     outcomes.filter_map(Result::err).collect()
@@ -17,7 +17,7 @@ pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) ->
 
 fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), HostnetError> {
     let filter = &sockets.netfilter;
-    // What somebody else has done meanwhile is as good as done by us.
+    // Tolerates what another program did in the meantime.
     let send = |tolerated: &'static [Errno], write: &dyn Fn(&mut Batch)| {
         let mut batch = Batch::new();
         write(&mut batch);
@@ -43,7 +43,7 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Host
         Action::RemoveFromSets(networks) => {
             for sets in [Sets::Excluded, Sets::Cluster] {
                 ruleset::uncover(filter, sets, networks)?;
-                // What was part of an old network, and still is one.
+                // A removed prefix may have covered one that is still desired.
                 ruleset::ensure_covered(filter, sets, &desired.cluster)?;
             }
             Ok(())
@@ -52,7 +52,7 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Host
             send(&[Errno::EXIST], &|batch| on_lo(*gateway).add_to(batch))?;
             match gateway {
                 IpAddr::V4(_) => Ok(()),
-                // The kernel makes the address local in its own time.
+                // The kernel adds its local route asynchronously.
                 IpAddr::V6(gateway) => send(&[Errno::EXIST, Errno::NETDOWN], &|batch| {
                     Route::early_local(*gateway, LO_INDEX, PROTO_HEADCNI).add_to(batch);
                 }),
@@ -67,7 +67,7 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Host
         Action::RemoveUnreachableRoute(network) => send(&[Errno::SRCH], &|batch| {
             unreachable(*network).remove_in(batch);
         }),
-        // The link may be gone or off by now; when it is back there is another pass.
+        // The link may be gone or down by now; its return triggers another reconcile.
         Action::ReplaceMeshRoutes(routes) => send_all(sockets, routes, |route, batch| {
             route.replace_in(batch);
             batch.tolerating(&[Errno::NODEV, Errno::NETDOWN]);
@@ -82,13 +82,13 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Host
             feature,
             switch,
         } => {
-            // DesiredPods are reached without it, only slower: it must not count as a fault of the network.
+            // Only speed is lost.
             if let Err(error) = set_feature(*link, feature, *switch) {
-                tracing::warn!(link = name, feature, %switch, %error, "a link can't be tuned");
+                tracing::warn!(link = name, feature, %switch, %error, "failed to tune link");
             }
             Ok(())
         }
-        // The link may be gone or off by now, and then there is nothing to restore.
+        // Without the link there is nothing to restore.
         Action::RestorePodRoute { address, link } => send(
             &[Errno::EXIST, Errno::NODEV, Errno::NETDOWN, Errno::INVAL],
             &|batch| {
@@ -109,15 +109,14 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Host
     }
 }
 
-/// Sends something for each of these routes, which may be hundreds; fails with the first that was
-/// refused.
+/// Sends a message per route. Tries all, then returns the first error.
 fn send_all(
     sockets: &Sockets,
     routes: &[Route],
     write: impl Fn(&Route, &mut Batch),
 ) -> Result<(), HostnetError> {
-    // The answers to so many, should the kernel refuse them all, fit into the socket.
-    const AT_ONCE: usize = 100;
+    // So many error replies fit into the socket buffer.
+    const BATCH: usize = 100;
     let send = |routes: &[Route]| {
         let mut batch = Batch::new();
         for route in routes {
@@ -125,8 +124,7 @@ fn send_all(
         }
         sockets.route.send(batch)
     };
-    // All are tried before the first error counts.
-    let outcomes: Vec<_> = routes.chunks(AT_ONCE).map(send).collect();
+    let outcomes: Vec<_> = routes.chunks(BATCH).map(send).collect();
     Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
 }
 
@@ -137,7 +135,7 @@ pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), H
     })
 }
 
-/// A kernel that has no such thing can't have been asked for it before.
+/// Does nothing on a kernel without ethtool netlink.
 pub(super) fn set_feature(link: u32, feature: &str, switch: Switch) -> Result<(), NetError> {
     match Ethtool::open()? {
         Some(ethtool) => ethtool.set(link, feature, switch),

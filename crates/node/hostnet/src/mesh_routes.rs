@@ -1,4 +1,4 @@
-//! What the mesh asks of the node's network.
+//! The routes to other nodes' pods, and what protects them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,54 +6,52 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::{Desired, Observed};
+use node_core::cidr::overlap;
 use node_core::tailnet::{TAILNET, guarded_destinations};
 
-/// The way to other nodes' pods.
+/// The desired routes into the mesh.
 ///
-/// That there is none means that there is to be no mesh, and what was made for it is taken away. While
-/// tailscaled is down or Headscale can't be asked, give what was known last: then nothing leaks.
+/// `None` in [`Desired`] disables the mesh and removes its routes. While tailscaled is down or Headscale
+/// is unreachable, pass the last known routes: then no packet leaks to the default route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeshRoutes {
-    /// The link that leads there: tailscaled's, or a veth to the namespace that it is in. It may be
-    /// missing.
+    /// tailscaled's interface, or the veth to its netns. It may be missing.
     pub link: String,
-    /// The address of that veth's other end; none where the link is tailscaled's own.
+    /// The peer address of that veth; `None` where the link is tailscaled's own.
     pub via_ipv4: Option<Ipv4Addr>,
-    /// The same for IPv6.
     pub via_ipv6: Option<Ipv6Addr>,
-    /// Networks of other nodes' pods, as far as their word counts.
+    /// Accepted pod CIDRs of other nodes.
     pub peer_routes: Vec<IpNet>,
-    /// Parts of them that lead nowhere: the mesh would send packets for them to somebody else.
+    /// More specific prefixes that tailscaled would send to another peer: they become unreachable.
     pub shadowed: Vec<IpNet>,
-    /// Addresses of members that nothing may go to by another way.
+    /// Tailnet addresses that no other interface may carry packets to.
     pub peer_ips: Vec<Ipv4Addr>,
-    /// Addresses of this node's pods that are in none of its networks: they must not lead away.
+    /// Addresses of local pods outside the node's pod CIDRs: the mesh must not carry packets to them.
     pub extra_host_routes: Vec<IpNet>,
-    /// Whether links that the mesh's packets come by are tuned for them.
+    /// Tune the links that the mesh's packets arrive on.
     pub tune_links: bool,
-    /// Whether the link is one that our own tailscaled made: then it is switched on if it is off.
+    /// Our own tailscaled made the link, so it is set up if it is down.
     pub is_managed: bool,
 }
 
-/// A network of another node that gets no route, though somebody said that it should.
+/// A peer route that is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectedRoute {
-    /// The other node's network.
-    pub remote: IpNet,
-    /// What it rejected: a network of this node, or of the mesh's members.
-    pub with: IpNet,
+    pub route: IpNet,
+    /// A pod CIDR of this node, or a prefix of the tailnet.
+    pub overlaps: IpNet,
 }
 
 impl fmt::Display for RejectedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { remote, with } = self;
-        write!(f, "{remote} gets no route: it rejected {with}")
+        let Self { route, overlaps } = self;
+        write!(f, "peer route {route} rejected: it overlaps {overlaps}")
     }
 }
 
 impl MeshRoutes {
-    /// What nothing may go to by another way, beside pods. Where tailscaled is in a namespace of its own, the
-    /// same addresses are those of a host's own tailscaled, of another mesh perhaps.
+    /// Destinations besides pods that only the mesh may carry packets to. Where tailscaled has its own
+    /// netns, these addresses may belong to the host's tailscaled in another tailnet.
     pub(super) fn guarded(&self) -> Vec<IpNet> {
         if self.is_in_netns() {
             return Vec::new();
@@ -61,62 +59,58 @@ impl MeshRoutes {
         guarded_destinations(&self.peer_ips)
     }
 
-    /// Whether the link leads to another namespace, where the mesh's interface is.
     fn is_in_netns(&self) -> bool {
         self.via_ipv4.is_some() || self.via_ipv6.is_some()
     }
 
-    /// Why other nodes can't be reached, and what to do.
+    /// Why other nodes are unreachable, with the remedy.
     fn unreachable_reason(&self, observed: &Observed) -> Option<String> {
         let link = &self.link;
-        let why = match observed.mesh_link(self) {
+        let reason = match observed.mesh_link(self) {
             Some(found) if found.is_up => return None,
-            // The same pass switches it on.
+            // This reconcile sets it up.
             Some(_) if self.is_managed => return None,
             None if self.is_in_netns() => {
-                format!("{link} is missing, and is made by the next look at the mesh (MeshJoined)")
+                format!("{link} is missing; the mesh controller creates it (MeshJoined)")
             }
-            None => format!("{link} is missing: tailscaled makes it when it starts (MeshJoined)"),
+            None => format!("{link} is missing; tailscaled creates it at start (MeshJoined)"),
             Some(_) if self.is_in_netns() => {
-                format!(
-                    "{link} is off, and is switched on by the next look at the mesh (MeshJoined)"
-                )
+                format!("{link} is down; the mesh controller sets it up (MeshJoined)")
             }
             Some(_) => format!(
-                "{link} is off: run \"ip link set {link} up\" on this node, and start tailscaled again, \
-                 which does not put back what the link has lost"
+                "{link} is down: run \"ip link set {link} up\" on this node, then restart tailscaled, \
+                 which does not restore the routes that the link lost"
             ),
         };
-        Some(format!("other nodes can't be reached: {why}"))
+        Some(format!("other nodes are unreachable: {reason}"))
     }
 
-    /// The same with those remote networks only that can have a route, and what rejected. Others have
-    /// without_overlaps them by then; but a route to this node's own pods must never lead away, whoever erred.
+    /// The same without peer routes that must not be installed. The mesh controller has selected them
+    /// already; this is the last check that no route leads away from local pods.
     pub(super) fn without_overlaps(&self, local: &[IpNet]) -> (Self, Vec<RejectedRoute>) {
         let is_ipv4 = |net: &IpNet| net.addr().is_ipv4();
         let mut rejected = Vec::new();
         let mut peer_routes: Vec<IpNet> = self.peer_routes.iter().map(IpNet::trunc).collect();
         peer_routes.sort_unstable();
         peer_routes.dedup();
-        peer_routes.retain(|remote| {
+        peer_routes.retain(|route| {
             let mut taken = local.iter().chain(&TAILNET);
-            let with = taken.find(|net| net.contains(remote) || remote.contains(*net));
-            rejected.extend(with.map(|with| RejectedRoute {
-                remote: *remote,
-                with: *with,
+            let overlapped = taken.find(|net| overlap(net, route));
+            rejected.extend(overlapped.map(|overlaps| RejectedRoute {
+                route: *route,
+                overlaps: *overlaps,
             }));
-            // Nobody here has an address to reach another family from.
-            with.is_none() && local.iter().any(|net| is_ipv4(net) == is_ipv4(remote))
+            // Without a local address of the family there is no source address.
+            overlapped.is_none() && local.iter().any(|net| is_ipv4(net) == is_ipv4(route))
         });
-        let without_overlaps = Self {
+        let accepted = Self {
             peer_routes,
             ..self.clone()
         };
-        (without_overlaps, rejected)
+        (accepted, rejected)
     }
 }
 
-/// What is in place.
 pub(super) struct Summary<'a>(pub(super) &'a Desired);
 
 impl fmt::Display for Summary<'_> {
@@ -127,16 +121,13 @@ impl fmt::Display for Summary<'_> {
             return Ok(());
         };
         let (link, count) = (&mesh.link, mesh.peer_routes.len());
-        write!(
-            f,
-            ", and {count} networks of other nodes are routed to by {link}"
-        )?;
+        write!(f, ", {count} peer routes via {link}")?;
         let mut rejected = desired.rejected.iter();
-        rejected.try_for_each(|overlap| write!(f, "; {overlap}"))
+        rejected.try_for_each(|rejected| write!(f, "; {rejected}"))
     }
 }
 
-/// What a pass can't mend, and what to do.
+/// What no reconcile can repair, with the remedy.
 pub(super) fn unreachable_reason(desired: &Desired, observed: &Observed) -> Option<String> {
     desired.mesh.as_ref()?.unreachable_reason(observed)
 }
@@ -151,25 +142,25 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_this_node_or_the_mesh_itself_gets_no_route() {
+    fn peer_routes_that_overlap_local_pod_cidrs_or_the_tailnet_are_rejected() {
         let peer_routes = "10.244.4.0/24,10.244.3.0/24,10.244.3.128/25,10.0.0.0/8,0.0.0.0/0,\
-                       100.64.7.0/24,fd00:4::/64,10.244.2.0/24";
+                           100.64.7.0/24,fd00:4::/64,10.244.2.0/24";
         let mesh = MeshRoutes {
             peer_routes: networks(peer_routes),
             ..MeshRoutes::default()
         };
-        let (without_overlaps, rejected) = mesh.without_overlaps(&networks("10.244.3.0/24"));
+        let (accepted, rejected) = mesh.without_overlaps(&networks("10.244.3.0/24"));
         assert_eq!(
-            without_overlaps.peer_routes,
+            accepted.peer_routes,
             networks("10.244.2.0/24,10.244.4.0/24")
         );
         let rejected: Vec<String> = rejected.iter().map(RejectedRoute::to_string).collect();
         let expected = [
-            "0.0.0.0/0 gets no route: it rejected 10.244.3.0/24",
-            "10.0.0.0/8 gets no route: it rejected 10.244.3.0/24",
-            "10.244.3.0/24 gets no route: it rejected 10.244.3.0/24",
-            "10.244.3.128/25 gets no route: it rejected 10.244.3.0/24",
-            "100.64.7.0/24 gets no route: it rejected 100.64.0.0/10",
+            "peer route 0.0.0.0/0 rejected: it overlaps 10.244.3.0/24",
+            "peer route 10.0.0.0/8 rejected: it overlaps 10.244.3.0/24",
+            "peer route 10.244.3.0/24 rejected: it overlaps 10.244.3.0/24",
+            "peer route 10.244.3.128/25 rejected: it overlaps 10.244.3.0/24",
+            "peer route 100.64.7.0/24 rejected: it overlaps 100.64.0.0/10",
         ];
         assert_eq!(rejected, expected);
     }

@@ -1,8 +1,7 @@
-//! Tells when a pass is due: the kernel says what has changed, and what of it matters is decided
-//! here.
+//! Triggers reconciles on netlink events.
 //!
-//! Changes that others make to their own things are let pass, so that a busy node, where chains and
-//! links come and go all the time, costs nothing.
+//! Changes to foreign objects are ignored, so a busy node, where chains and links come and go all the
+//! time, costs nothing.
 
 mod watched;
 
@@ -24,30 +23,29 @@ use node_core::routing::NETNS_TABLE;
 
 use watched::{MeshLinkMonitor, WatchedNames};
 
-/// How long to wait before a watch that broke is begun anew.
+/// Before a broken monitor is restarted.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Who is told.
+/// Notified when a reconcile is due.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
-    /// Something of the network that pods share may have changed.
+    /// The host network may have changed.
     pub hostnet: Arc<Notify>,
-    /// A firewall of somebody else may have changed.
+    /// A foreign firewall may have changed.
     pub firewall: Arc<Notify>,
-    /// Something of the network that our tailscaled may have for itself.
+    /// The netns of our tailscaled may have changed.
     pub mesh: Arc<Notify>,
     watched: WatchedNames,
 }
 
 impl Signals {
-    /// Says what passes go by from now on, before the first of them is made: what they miss of it is
-    /// told as soon as it is there.
+    /// Call it before a reconcile, so that the arrival of a missing link or address triggers the next.
     pub fn set_desired(&self, desired: &Desired) {
         self.watched.set(desired);
     }
 }
 
-/// What a change matters to.
+/// The controllers that a change affects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Affected {
     hostnet: bool,
@@ -82,7 +80,7 @@ const ALL: Affected = Affected {
 
 fn affected(change: &Change) -> Affected {
     match change {
-        // Its pod may have left hostPorts behind.
+        // Its hostPorts may be orphans.
         Change::LinkGone { group, .. } if [LINK_GROUP, DOOMED_GROUP].contains(group) => HOSTNET,
         Change::Link {
             index: LO_INDEX,
@@ -113,20 +111,20 @@ fn affected(change: &Change) -> Affected {
     }
 }
 
-/// Tells until it is told to end. A watch that breaks is begun anew, as if anything had changed.
-pub async fn monitor(signals: Signals, end: CancellationToken) {
+/// Runs until `shutdown`. After an error it restarts, as if everything had changed.
+pub async fn monitor(signals: Signals, shutdown: CancellationToken) {
     let (stop, stopping) = match io::pipe() {
         Ok(pipe) => pipe,
         Err(error) => {
-            tracing::error!(%error, "changes of the network are not told: no pipe to be had");
-            return end.cancelled().await;
+            tracing::error!(%error, "failed to create a pipe; network changes are not monitored");
+            return shutdown.cancelled().await;
         }
     };
-    // It blocks for as long as nothing happens, so it has a thread of its own.
+    // Blocks while nothing happens.
     let listening = tokio::task::spawn_blocking(move || listen(&signals, &stop));
-    end.cancelled().await;
+    shutdown.cancelled().await;
     drop(stopping);
-    // It can only fail by a panic, which has been told by then.
+    // Fails only by a panic, which is logged.
     let _ = listening.await;
 }
 
@@ -136,7 +134,7 @@ fn listen(signals: &Signals, stop: &PipeReader) {
         let Err(error) = try_listen(signals, stop) else {
             return;
         };
-        tracing::warn!(%error, "changes of the network are not told; trying again");
+        tracing::warn!(%error, "failed to monitor network changes; retrying");
         if !matches!(
             wait(&[], stop.as_fd(), Some(RETRY_DELAY)),
             Ok(Woken::Timeout)
@@ -149,28 +147,28 @@ fn listen(signals: &Signals, stop: &PipeReader) {
 fn try_listen(signals: &Signals, stop: &PipeReader) -> Result<(), NetError> {
     let (mut route, mut netfilter) = (Monitor::route()?, Monitor::netfilter()?);
     let links = net::links(&Socket::route()?)?;
-    let (mut flaps, mut mesh) = (LinkFlaps::of(&links), MeshLinkMonitor::among(&links));
-    // Whatever happened before the sockets were there.
-    tell(signals, ALL);
+    let (mut flaps, mut mesh) = (LinkFlaps::of(&links), MeshLinkMonitor::new(&links));
+    // For changes before the sockets were open.
+    notify(signals, ALL);
     while wait(&[&route, &netfilter], stop.as_fd(), None)? != Woken::Stop {
         let mut all = NONE;
-        let mut gather = |change: Change| {
+        let mut handle = |change: Change| {
             let one = affected(&change);
-            let is_of_link = mesh.handles(&change, &signals.watched);
-            all.hostnet |= one.hostnet | flaps.is_up_again(&change) | is_of_link;
+            let is_mesh_link = mesh.handles(&change, &signals.watched);
+            all.hostnet |= one.hostnet | flaps.is_up_again(&change) | is_mesh_link;
             all.firewall |= one.firewall;
-            all.mesh |= one.mesh | is_of_link;
+            all.mesh |= one.mesh | is_mesh_link;
         };
-        // If there is more than that, the next wait ends at once.
-        route.fetch(&mut gather)?;
-        netfilter.fetch(&mut gather)?;
-        tell(signals, all);
+        // If there is more, the next wait returns at once.
+        route.fetch(&mut handle)?;
+        netfilter.fetch(&mut handle)?;
+        notify(signals, all);
     }
     Ok(())
 }
 
-/// Links to pods that were switched off. One that is switched on again has lost its routes; one that
-/// is switched on for the first time is its plugin's business, and no reason for a pass.
+/// Pod links that went down. One that comes up again has lost its routes; the first time it comes up, the
+/// plugin adds them.
 #[derive(Default)]
 struct LinkFlaps {
     up: HashSet<String>,
@@ -187,7 +185,7 @@ impl LinkFlaps {
         }
     }
 
-    /// Takes note of a change; whether a link is back.
+    /// Records a change, and returns whether a link is up again.
     fn is_up_again(&mut self, change: &Change) -> bool {
         match change {
             Change::Link {
@@ -215,7 +213,7 @@ impl LinkFlaps {
     }
 }
 
-fn tell(signals: &Signals, affected: Affected) {
+fn notify(signals: &Signals, affected: Affected) {
     if affected.hostnet {
         signals.hostnet.notify_one();
     }
@@ -254,19 +252,19 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_back_if_it_was_there_before() {
+    fn a_link_is_up_again_only_if_it_was_up_before() {
         let (on, off) = (link(9, LINK_GROUP, true), link(9, LINK_GROUP, false));
         let mut flaps = LinkFlaps::default();
-        let told = |flaps: &mut LinkFlaps, changes: &[&Change]| -> Vec<bool> {
+        let handle = |flaps: &mut LinkFlaps, changes: &[&Change]| -> Vec<bool> {
             changes.iter().map(|one| flaps.is_up_again(one)).collect()
         };
         assert_eq!(
-            told(&mut flaps, &[&off, &off, &on, &on]),
+            handle(&mut flaps, &[&off, &off, &on, &on]),
             [false; 4],
-            "born"
+            "new link"
         );
         assert_eq!(
-            told(&mut flaps, &[&off, &off, &on, &on]),
+            handle(&mut flaps, &[&off, &off, &on, &on]),
             [false, false, true, false]
         );
         let gone = Change::LinkGone {
@@ -274,12 +272,12 @@ mod tests {
             group: LINK_GROUP,
         };
         assert_eq!(
-            told(&mut flaps, &[&off, &gone, &off, &on]),
+            handle(&mut flaps, &[&off, &gone, &off, &on]),
             [false; 4],
-            "another one"
+            "another link"
         );
         assert_eq!(
-            told(&mut flaps, &[&link(9, 0, false), &link(9, 0, true)]),
+            handle(&mut flaps, &[&link(9, 0, false), &link(9, 0, true)]),
             [false; 2]
         );
     }
@@ -309,7 +307,10 @@ mod tests {
     #[case(table("headcni-mesh", TablePart::Itself), MESH)]
     #[case(table("headcni-mesh", rule("postrouting")), MESH)]
     #[case(Change::Overrun, ALL)]
-    fn only_what_matters_is_told(#[case] change: Change, #[case] expected: Affected) {
+    fn only_relevant_changes_trigger_a_reconcile(
+        #[case] change: Change,
+        #[case] expected: Affected,
+    ) {
         assert_eq!(affected(&change), expected);
     }
 }

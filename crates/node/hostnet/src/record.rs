@@ -1,76 +1,60 @@
-//! What has to be known again after a restart: how things were before us, and what of ours may have
-//! to be taken away.
-//!
-//! It is one small file, read by every pass and written when it changes. Sysctls, features of links,
-//! bridges of others and the marks of tables count for one boot of the kernel only.
+//! `network.json`: previous values to restore, and managed objects that may have to be removed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Read};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use ipnet::IpNet;
 use net::ethtool::Switch;
 use net::{Link, NetError};
+use node_core::StateFile;
 use ruleset::{Fingerprint, Table};
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Desired, HostPaths, HostnetError, Observed, Sockets};
-use node_core::files::write_atomic;
 
-/// It has a few hundred bytes, unless it is somebody else's.
-const MAX_LEN: u64 = 1 << 20;
+/// The file has a few hundred bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// What has to be known again after a restart.
+/// Sysctls, features, found bridges and fingerprints are valid for one boot of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnetRecord {
     boot: String,
-    /// Values that we changed, as they were before, by their names below `/proc/sys/net`.
+    /// Values before our change, by names relative to `/proc/sys/net`.
     pub(super) sysctls: BTreeMap<String, String>,
-    /// Features of links that we switched, as they were before, by the links' names.
+    /// Link features before our change, by link name.
     pub(super) features: BTreeMap<String, BTreeMap<String, bool>>,
-    /// Gateways that we may have put on `lo`.
+    /// Gateways that may be on `lo` because of us.
     pub(super) gateways: BTreeSet<IpAddr>,
-    /// Networks that we may have added to the sets of both tables.
+    /// Prefixes that may be in the sets of both tables because of us.
     pub(super) cluster: BTreeSet<IpNet>,
     /// Bridges that pods may be on.
     pub(super) bridges: BTreeSet<String>,
-    /// Those of them that were there before us, so that pods of others may be on them, too. After a boot
-    /// they are ours: whoever makes them then does so by our configuration.
+    /// Those of them that existed before us, so that foreign pods may be on them. After a boot they are
+    /// ours: our CNI configuration creates them then.
     pub(super) found_bridges: BTreeSet<String>,
-    /// How the tables looked when we had put them in place.
+    /// Fingerprints of the tables as we wrote them.
     tables: BTreeMap<String, String>,
-    /// What is on disk.
-    #[serde(skip)]
-    saved: Option<Box<HostnetRecord>>,
+}
+
+pub(super) fn load(paths: &HostPaths) -> StateFile<HostnetRecord> {
+    StateFile::load(paths.state_dir.join("network.json"), MAX_BYTES)
+}
+
+pub(super) fn save(
+    file: &mut StateFile<HostnetRecord>,
+    record: &HostnetRecord,
+) -> Result<(), HostnetError> {
+    let error = HostnetError::file("write", file.path());
+    file.update(|saved| saved.clone_from(record)).map_err(error)
 }
 
 impl HostnetRecord {
-    /// What is on disk. A file that can't be read is as good as none: what it would have said is lost
-    /// either way, and the network must be in place all the same.
-    pub(super) fn load(paths: &HostPaths) -> Self {
-        let path = path(paths);
-        let read = || -> io::Result<Option<Self>> {
-            let file = match File::open(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                file => file?,
-            };
-            let mut text = String::new();
-            file.take(MAX_LEN).read_to_string(&mut text)?;
-            Ok(serde_json::from_str(&text).map(Some)?)
-        };
-        let mut record = read().unwrap_or_else(|error| {
-            tracing::warn!(path = %path.display(), %error, "what is known of earlier is lost");
-            None
-        });
-        let saved = record.clone().map(Box::new);
-        let mut record = record.take().unwrap_or_default();
-        record.saved = saved;
+    /// The record without values of an earlier boot.
+    pub(super) fn of_this_boot(&self) -> Self {
+        let mut record = self.clone();
         let boot = net::sysctl::boot_id().unwrap_or_default();
         if record.boot != boot {
-            // This boot's values are other ones, and so are the numbers of its tables.
             record.boot = boot;
             record.sysctls.clear();
             record.features.clear();
@@ -80,8 +64,13 @@ impl HostnetRecord {
         record
     }
 
-    /// Notes what is about to be changed.
-    pub(super) fn note(&mut self, desired: &Desired, observed: &Observed, actions: &[Action]) {
+    /// Adds what is about to change.
+    pub(super) fn add_planned(
+        &mut self,
+        desired: &Desired,
+        observed: &Observed,
+        actions: &[Action],
+    ) {
         for action in actions {
             match action {
                 Action::SetSysctl { name, found, .. } => {
@@ -105,14 +94,14 @@ impl HostnetRecord {
         self.gateways.extend(&desired.gateways);
         self.cluster.extend(&desired.cluster);
         for name in &desired.contents.bridges {
-            let is_there = |link: &Link| link.name == *name && link.kind == "bridge";
-            if self.bridges.insert(name.clone()) && observed.links.iter().any(is_there) {
+            let is_bridge = |link: &Link| link.name == *name && link.kind == "bridge";
+            if self.bridges.insert(name.clone()) && observed.links.iter().any(is_bridge) {
                 self.found_bridges.insert(name.clone());
             }
         }
     }
 
-    /// Forgets what was taken away.
+    /// Drops what was removed from the node.
     pub(super) fn drop_undesired(&mut self, desired: &Desired) {
         self.gateways.retain(|one| desired.gateways.contains(one));
         self.cluster.retain(|one| desired.cluster.contains(one));
@@ -121,63 +110,24 @@ impl HostnetRecord {
         }
     }
 
-    /// Notes how the tables look now that they were put in place.
-    pub(super) fn record_tables(
+    pub(super) fn update_fingerprints(
         &mut self,
         sockets: &Sockets,
         actions: &[Action],
     ) -> Result<(), NetError> {
-        for action in actions {
-            let Some(table) = action.table() else {
-                continue;
-            };
-            // One that somebody was at in the meantime is put in place again by the next pass.
+        for table in actions.iter().filter_map(Action::replaced_table) {
+            // A table that changed in the meantime has none, and the next reconcile replaces it again.
             match ruleset::fresh_fingerprint(&sockets.netfilter, table)? {
-                Some(mark) => self
+                Some(fingerprint) => self
                     .tables
-                    .insert(table.name().to_owned(), mark.to_string()),
+                    .insert(table.name().to_owned(), fingerprint.to_string()),
                 None => self.tables.remove(table.name()),
             };
         }
         Ok(())
     }
 
-    /// How a table looked when we had put it in place.
     pub(super) fn fingerprint_of(&self, table: Table) -> Option<Fingerprint> {
         self.tables.get(table.name()).map(Fingerprint::from_text)
     }
-
-    pub(super) fn save(&mut self, paths: &HostPaths) -> Result<(), HostnetError> {
-        let mut unsaved = self.clone();
-        unsaved.saved = None;
-        if self.saved.as_deref() == Some(&unsaved) {
-            return Ok(());
-        }
-        let path = path(paths);
-        let text = serde_json::to_string_pretty(self).unwrap_or_default();
-        write_atomic(&path, text.as_bytes(), 0o600).map_err(|source| HostnetError::File {
-            attempt: "write",
-            path,
-            source,
-        })?;
-        self.saved = Some(Box::new(unsaved));
-        Ok(())
-    }
-
-    /// Forgets everything.
-    pub(super) fn erase(paths: &HostPaths) -> Result<(), HostnetError> {
-        let path = path(paths);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(HostnetError::File {
-                attempt: "remove",
-                path,
-                source: error,
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn path(paths: &HostPaths) -> PathBuf {
-    paths.state_dir.join("network.json")
 }

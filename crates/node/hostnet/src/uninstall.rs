@@ -1,29 +1,28 @@
-//! Takes everything away that passes have made, and puts back what was there before.
+//! Removes everything that this crate added, and restores the previous values.
 
 use net::nft::NftError;
 use net::{Batch, Errno};
 use ruleset::{LINK_GROUP, Table};
 
 use super::apply::{on_lo, remove_routes, set_feature, set_sysctl};
-use super::plan::{is_in_mesh_table, is_our_rule, is_ours};
-use super::{HostPaths, HostnetError, HostnetRecord, Sockets, firewall, unmanaged_links};
+use super::plan::{is_in_mesh_table, is_managed_rule, is_unreachable_route};
+use super::{HostPaths, HostnetError, HostnetRecord, Sockets, firewall, record, unmanaged_links};
 use node_config::UnmanagedLinks;
 
-/// What becomes of the links to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodLinks {
-    /// They stay, and pods talk to each other as long as they live.
+    /// Running pods of this node still reach each other.
     Keep,
-    /// They are deleted, and with them the bridge that pods are on, unless it was there before us.
+    /// With the bridge, unless it existed before us.
     Delete,
 }
 
-/// Takes everything away. Doing so twice is fine; after an error, the rest has been done, and what is
-/// known of how things were is kept for another try.
+/// Removes everything; idempotent. Continues after an error, and then keeps the record for a retry.
 pub fn remove(paths: &HostPaths, links: PodLinks) -> Result<(), HostnetError> {
     let sockets = Sockets::open()?;
-    let record = HostnetRecord::load(paths);
-    // In the reverse of the order in which they were made.
+    let mut file = record::load(paths);
+    let record = file.get().of_this_boot();
+    // In reverse order of creation.
     let mut outcomes = vec![
         remove_rules(&sockets),
         remove_all_routes(&sockets),
@@ -41,18 +40,15 @@ pub fn remove(paths: &HostPaths, links: PodLinks) -> Result<(), HostnetError> {
     if links == PodLinks::Delete {
         outcomes.push(delete_links(&sockets, &record));
     }
-    let mut errors: Vec<HostnetError> = outcomes.into_iter().filter_map(Result::err).collect();
-    match errors.len() {
-        0 => HostnetRecord::erase(paths),
-        1 => Err(errors.remove(0)),
-        _ => Err(HostnetError::Multiple(errors)),
-    }
+    HostnetError::from_all(outcomes.into_iter().filter_map(Result::err).collect())?;
+    let error = HostnetError::file("remove", file.path());
+    file.remove().map_err(error)
 }
 
 fn remove_rules(sockets: &Sockets) -> Result<(), HostnetError> {
     let mut batch = Batch::new();
     let rules = net::destination_rules(&sockets.route)?;
-    for rule in rules.iter().filter(|rule| is_our_rule(rule)) {
+    for rule in rules.iter().filter(|rule| is_managed_rule(rule)) {
         rule.remove_in(&mut batch);
         batch.tolerating(&[Errno::NOENT]);
     }
@@ -61,7 +57,7 @@ fn remove_rules(sockets: &Sockets) -> Result<(), HostnetError> {
 
 fn remove_all_routes(sockets: &Sockets) -> Result<(), HostnetError> {
     let mut routes = net::routes(&sockets.route)?;
-    routes.retain(|route| is_ours(route) || is_in_mesh_table(route));
+    routes.retain(|route| is_unreachable_route(route) || is_in_mesh_table(route));
     remove_routes(sockets, &routes)
 }
 
@@ -76,7 +72,7 @@ fn remove_gateways(sockets: &Sockets, record: &HostnetRecord) -> Result<(), Host
 
 fn delete(sockets: &Sockets, table: Table) -> Result<(), HostnetError> {
     if ruleset::installed(&sockets.netfilter, table)?.is_none() {
-        // Also where there is no nft to ask.
+        // Needs no nft binary.
         return Ok(());
     }
     ruleset::delete(table).map_err(|source: NftError| HostnetError::Nft {
@@ -85,7 +81,6 @@ fn delete(sockets: &Sockets, table: Table) -> Result<(), HostnetError> {
     })
 }
 
-/// Links that are gone have nothing to be restored.
 fn restore_features(sockets: &Sockets, record: &HostnetRecord) -> Result<(), HostnetError> {
     for (name, before) in &record.features {
         let Some(link) = net::link(&sockets.route, name)? else {

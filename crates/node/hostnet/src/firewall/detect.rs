@@ -1,4 +1,4 @@
-//! Which firewalls there are, by the chains that they keep in nftables.
+//! Detects firewalls by their nftables chains.
 
 use std::fmt;
 
@@ -6,50 +6,46 @@ use ipnet::IpNet;
 use net::nft::{Chain, HOOK_FORWARD, Policy, TableFamily};
 use ruleset::{PORTS_TABLE, TABLE};
 
-/// A firewall that has a say in what is forwarded.
+/// A firewall with a forward chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DetectedFirewall {
     pub(super) owner: Owner,
     pub(super) backend: Backend,
-    /// The family of the packets that it gets.
     pub(super) family: TableFamily,
-    /// Whether it drops what nobody has allowed.
+    /// It drops forwarded packets without an accept rule.
     pub(super) is_drop: bool,
 }
 
-/// Who looks after a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Docker,
     Ufw,
     Firewalld,
-    /// Whoever called iptables.
+    /// An unknown user of iptables.
     Iptables,
-    /// Whoever called nft.
+    /// An unknown user of nft.
     Unknown,
 }
 
-/// How a firewall is told something.
+/// The tool that adds accept rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
     Iptables(IptablesChain),
     Firewalld,
-    /// By nobody but its owner.
+    /// Only its owner may change it.
     Nft(NftChain),
 }
 
-/// A chain of iptables that rules of ours can be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IptablesChain {
-    /// The programs that know the chain; the first one that is installed is used.
+    /// Tools that list the chain; the first installed one is used.
     pub(super) programs: &'static [&'static str],
-    /// Where rules of ours go.
+    /// For our rules.
     pub(super) chain: &'static str,
-    /// Chains whose rules count.
+    /// Chains to search for accept rules.
     pub(super) read: Vec<&'static str>,
 }
 
-/// A chain of nftables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NftChain {
     pub(super) family: TableFamily,
@@ -70,7 +66,7 @@ impl Owner {
 }
 
 impl DetectedFirewall {
-    /// Whether packets of a network get there.
+    /// Whether packets of a prefix reach the chain.
     pub(super) fn handles(&self, network: &IpNet) -> bool {
         match self.family {
             TableFamily::Ip => network.addr().is_ipv4(),
@@ -83,7 +79,6 @@ impl DetectedFirewall {
         !matches!(self.backend, Backend::Nft(_))
     }
 
-    /// What a person does about it.
     pub(super) fn remedy(&self, networks: &[IpNet]) -> String {
         let Some(network) = networks.first() else {
             return String::new();
@@ -137,8 +132,7 @@ impl fmt::Display for DetectedFirewall {
     }
 }
 
-/// The firewalls among these chains. Those of iptables are among them whatever they drop, because
-/// rules of ours may be there.
+/// The firewalls among these chains. iptables is always included: our rules may be in it.
 pub(super) fn detect(chains: &[Chain]) -> Vec<DetectedFirewall> {
     let mut found = Vec::new();
     if chains.iter().any(is_firewalld) {
@@ -146,7 +140,7 @@ pub(super) fn detect(chains: &[Chain]) -> Vec<DetectedFirewall> {
             owner: Owner::Firewalld,
             backend: Backend::Firewalld,
             family: TableFamily::Inet,
-            // It refuses in its last rule, whatever the policy says.
+            // Its last rule rejects, whatever the policy is.
             is_drop: true,
         });
     }
@@ -199,7 +193,7 @@ fn is_firewalld(chain: &Chain) -> bool {
     chain.family == TableFamily::Inet && chain.table == "firewalld"
 }
 
-/// Whose an iptables is that has these chains, and where rules of ours go.
+/// The owner of an iptables table with these chains, and the chain for our rules.
 pub(super) fn iptables_owner(
     programs: &'static [&'static str],
     has: impl Fn(&str) -> bool,
@@ -208,7 +202,7 @@ pub(super) fn iptables_owner(
         .into_iter()
         .find(|name| has(name));
     let (owner, chain) = if has("DOCKER-USER") {
-        // Docker puts a jump to it ahead of all that is its own, and leaves what is in it alone.
+        // Docker jumps to it before its own rules, and never changes it.
         (Owner::Docker, "DOCKER-USER")
     } else if ufw.is_some() {
         (Owner::Ufw, "FORWARD")
@@ -232,8 +226,8 @@ mod tests {
 
     use super::*;
 
-    fn chain(paths: &str, policy: Policy) -> Chain {
-        let words: Vec<&str> = paths.split(' ').collect();
+    fn chain(spec: &str, policy: Policy) -> Chain {
+        let words: Vec<&str> = spec.split(' ').collect();
         let family = match words[0] {
             "ip" => TableFamily::Ip,
             "ip6" => TableFamily::Ip6,
@@ -251,7 +245,7 @@ mod tests {
 
     fn chains(dropping: &str, others: &[&str]) -> Vec<Chain> {
         let mut chains = vec![chain(dropping, Policy::Drop)];
-        chains.extend(others.iter().map(|paths| chain(paths, Policy::Accept)));
+        chains.extend(others.iter().map(|spec| chain(spec, Policy::Accept)));
         chains
     }
 
@@ -261,7 +255,7 @@ mod tests {
     #[case("ip filter FORWARD hook", &["ip filter DOCKER-USER"], "docker", "DOCKER-USER")]
     #[case("ip filter FORWARD hook", &["ip6 filter DOCKER-USER"], "iptables", "FORWARD")]
     #[case("ip filter FORWARD hook", &["ip filter ufw-user-forward"], "ufw", "FORWARD")]
-    fn owners_of_iptables_are_known_by_their_chains(
+    fn the_owner_of_iptables_is_detected_by_its_chains(
         #[case] dropping: &str,
         #[case] others: &[&str],
         #[case] owner: &str,
@@ -276,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_nobody_we_know_is_named_by_its_place() {
+    fn an_unknown_nft_chain_is_named_by_table_and_chain() {
         let found = detect(&chains("inet mine forward hook", &[]));
         let text = found[0].to_string();
         assert_eq!(text, "nftables (table inet mine forward)");
@@ -287,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn firewalld_drops_whatever_its_policy_says() {
+    fn firewalld_drops_whatever_its_policy_is() {
         let firewalld = chain("inet firewalld filter_FORWARD hook", Policy::Accept);
         let found = detect(&[firewalld]);
         assert_eq!(found.len(), 1);
@@ -295,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_forwards_everything_is_nobody_in_the_way() {
+    fn accepting_own_and_non_base_chains_are_ignored() {
         let found = detect(&[
             chain("inet mine forward hook", Policy::Accept),
             chain("inet headcni forward hook", Policy::Drop),
@@ -305,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn only_packets_of_its_family_get_to_a_chain() {
+    fn a_chain_handles_only_packets_of_its_family() {
         let (v4, v6) = ("10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap());
-        for (paths, expected) in [
+        for (spec, expected) in [
             ("ip filter FORWARD hook", (true, false)),
             ("ip6 filter FORWARD hook", (false, true)),
             ("inet mine forward hook", (true, true)),
         ] {
-            let found = detect(&chains(paths, &[]));
+            let found = detect(&chains(spec, &[]));
             assert_eq!((found[0].handles(&v4), found[0].handles(&v6)), expected);
         }
     }

@@ -28,11 +28,11 @@ fn desired() -> Desired {
 fn table(table: Table) -> TableState {
     TableState {
         version: Some(table.version()),
-        mark: Fingerprint::from_text(table.name()),
+        fingerprint: Fingerprint::from_text(table.name()),
     }
 }
 
-/// A memory of tables that look as [`table`] says.
+/// A record with the fingerprints of [`table`].
 fn record() -> HostnetRecord {
     serde_json::from_str(r#"{"tables": {"headcni": "headcni", "headcni-ports": "headcni-ports"}}"#)
         .unwrap()
@@ -51,7 +51,7 @@ fn link(index: u32, name: &str) -> Link {
     }
 }
 
-/// A node on which all is as it should be.
+/// A node in order.
 fn in_order() -> Observed {
     let desired = desired();
     let sysctls = [(FORWARD_IPV4, "1"), (FORWARD_IPV6, "1")];
@@ -93,12 +93,12 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn what_is_in_order_is_left_alone() {
+fn a_node_in_order_needs_no_action() {
     assert_eq!(plan_of(&in_order()), []);
 }
 
 #[test]
-fn from_nothing_protection_comes_before_forwarding() {
+fn on_a_new_node_protection_comes_before_forwarding() {
     let observed = Observed {
         sysctls: BTreeMap::from([
             (FORWARD_IPV4.to_owned(), "0".to_owned()),
@@ -134,7 +134,7 @@ fn from_nothing_protection_comes_before_forwarding() {
 }
 
 #[test]
-fn without_ipv6_nothing_of_it_is_touched() {
+fn without_ipv6_pods_its_settings_stay() {
     let mut observed = in_order();
     observed
         .sysctls
@@ -149,7 +149,7 @@ fn without_ipv6_nothing_of_it_is_touched() {
 }
 
 #[test]
-fn a_kernel_without_ipv6_has_nothing_to_set() {
+fn a_kernel_without_ipv6_gets_no_sysctls() {
     let mut observed = in_order();
     observed.sysctls.remove(FORWARD_IPV6);
     assert_eq!(plan_of(&observed), []);
@@ -158,8 +158,11 @@ fn a_kernel_without_ipv6_has_nothing_to_set() {
 #[rstest]
 #[case::never("0", None)]
 #[case::always("2", None)]
-#[case::would_be_deaf("1", Some("2"))]
-fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected: Option<&str>) {
+#[case::unless_forwarding("1", Some("2"))]
+fn a_link_keeps_accepting_router_advertisements(
+    #[case] found: &str,
+    #[case] expected: Option<&str>,
+) {
     let mut observed = in_order();
     observed.sysctls.insert(accept_ra("eth0"), found.to_owned());
     let set: Vec<&str> = plan_of(&observed)
@@ -177,33 +180,33 @@ fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected:
 #[case::old(Some((Some(2), "headcni")), TableFault::OtherVersion)]
 #[case::unnamed(Some((None, "headcni")), TableFault::OtherVersion)]
 #[case::edited(Some((Some(Table::Pods.version()), "another")), TableFault::Changed)]
-fn a_table_that_is_not_as_we_left_it_is_put_back(
+fn a_faulty_table_is_replaced(
     #[case] state: Option<(Option<u32>, &str)>,
-    #[case] edit: TableFault,
+    #[case] fault: TableFault,
 ) {
     let mut observed = in_order();
-    observed.tables.pods = state.map(|(version, mark)| TableState {
+    observed.tables.pods = state.map(|(version, fingerprint)| TableState {
         version,
-        mark: Fingerprint::from_text(mark),
+        fingerprint: Fingerprint::from_text(fingerprint),
     });
-    // It comes with everything in it.
+    // A new table comes with its sets filled.
     observed.tables.has_contents = false;
     observed.tables.covers_cluster = false;
     assert_eq!(
         plan_of(&observed),
-        [Action::ReplaceTable(Table::Pods, edit)]
+        [Action::ReplaceTable(Table::Pods, fault)]
     );
 }
 
 #[test]
-fn a_table_that_we_did_not_install_is_put_back_once() {
+fn a_table_without_fingerprint_is_replaced() {
     let actions = plan(&desired(), &in_order(), &HostnetRecord::default());
     let put = |table| Action::ReplaceTable(table, TableFault::Changed);
     assert_eq!(actions, [put(Table::Ports), put(Table::Pods)]);
 }
 
 #[test]
-fn sets_that_lack_something_are_filled() {
+fn incomplete_sets_are_filled() {
     let mut observed = in_order();
     observed.tables.has_contents = false;
     observed.tables.covers_cluster = false;
@@ -217,10 +220,10 @@ fn sets_that_lack_something_are_filled() {
 }
 
 #[test]
-fn an_old_network_is_taken_away() {
+fn a_former_pod_cidr_is_removed() {
     let mut record = record();
     let old = desired_for("10.244.9.0/24");
-    record.note(&old, &Observed::default(), &[]);
+    record.add_planned(&old, &Observed::default(), &[]);
     record.cluster.insert("10.77.0.0/16".parse().unwrap());
     let mut observed = in_order();
     observed.routes.push(unreachable(old.local[0]));
@@ -235,7 +238,7 @@ fn an_old_network_is_taken_away() {
 }
 
 #[test]
-fn things_of_others_stay() {
+fn foreign_routes_rules_and_addresses_stay() {
     let mut observed = in_order();
     let network: IpNet = "10.99.0.0/16".parse().unwrap();
     for foreign in [
@@ -268,7 +271,7 @@ fn things_of_others_stay() {
 }
 
 #[test]
-fn a_rule_of_ours_that_leads_elsewhere_is_replaced() {
+fn a_managed_rule_with_another_table_is_replaced() {
     let mut observed = in_order();
     let right = observed.rules[0];
     let wrong = DestinationRule {
@@ -281,7 +284,7 @@ fn a_rule_of_ours_that_leads_elsewhere_is_replaced() {
 }
 
 #[test]
-fn an_address_of_another_link_is_no_gateway() {
+fn a_gateway_on_another_link_does_not_count() {
     let mut observed = in_order();
     observed.addresses[0].link = 2;
     assert_eq!(plan_of(&observed), [Action::AddGateway(ip("10.244.3.1"))]);
