@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use lab::scenario::{CONFLIST, Daemon, DaemonNode};
+use lab::scenario::{CONFLIST, DaemonNode};
 use lab::{Netns, Signal, eventually, tools};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

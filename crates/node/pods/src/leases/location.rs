@@ -13,12 +13,12 @@ use crate::{has_known_store, ipam_plugin, lease_dir};
 use node_config::Config;
 
 /// Stores are looked at here, never locked.
-const NO_PATIENCE: Duration = Duration::ZERO;
+const NO_LOCK_TIMEOUT: Duration = Duration::ZERO;
 
 /// Where leases of one network are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Home {
+pub struct LeaseStoreLocation {
     network: String,
     /// The IPAM plugin.
     plugin: String,
@@ -29,7 +29,7 @@ pub struct Home {
     pub(crate) bridges: BTreeSet<String>,
 }
 
-impl Home {
+impl LeaseStoreLocation {
     /// Where a configuration puts them.
     pub fn of(config: &Config) -> Self {
         let (network, plugin) = (config.cni.name.as_str(), ipam_plugin(config));
@@ -65,24 +65,29 @@ impl Home {
     pub(crate) fn store(&self) -> Option<ipam::LeaseStore> {
         let network = self.network().ok()?;
         let is_known = has_known_store(&self.plugin);
-        is_known.then(|| ipam::LeaseStore::new(&self.dir, &network, NO_PATIENCE))
+        is_known.then(|| ipam::LeaseStore::new(&self.dir, &network, NO_LOCK_TIMEOUT))
     }
 
     /// Whether leases are in the same place, whoever keeps them.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same_store(&self, other: &Self) -> bool {
         match (self.store(), other.store()) {
             (Some(one), Some(another)) => one.dir() == another.dir(),
             (None, None) => {
-                let place =
-                    |home: &Self| (home.network.clone(), home.plugin.clone(), home.dir.clone());
-                place(self) == place(other)
+                let paths = |location: &Self| {
+                    (
+                        location.network.clone(),
+                        location.plugin.clone(),
+                        location.dir.clone(),
+                    )
+                };
+                paths(self) == paths(other)
             }
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Home {
+impl fmt::Display for LeaseStoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.store() {
             Some(store) => write!(f, "{} ({})", store.dir().display(), self.plugin),
@@ -99,10 +104,10 @@ mod tests {
     use super::*;
     use node_config::Mode;
 
-    fn of(edit: impl FnOnce(&mut Config)) -> Home {
+    fn of(edit: impl FnOnce(&mut Config)) -> LeaseStoreLocation {
         let mut config = Config::default();
         edit(&mut config);
-        Home::of(&config)
+        LeaseStoreLocation::of(&config)
     }
 
     #[rstest]
@@ -115,11 +120,11 @@ mod tests {
     #[case::plugin(|config: &mut Config| config.ipam.kind = Some("dhcp".to_owned()), false)]
     fn what_leads_to_the_same_files_is_the_same_place(
         #[case] edit: fn(&mut Config),
-        #[case] is_same: bool,
+        #[case] is_same_store: bool,
     ) {
         let (before, now) = (of(|_| ()), of(edit));
-        assert_eq!(before.is_same(&now), is_same, "{before} {now}");
-        assert_eq!(now.is_same(&before), is_same);
+        assert_eq!(before.is_same_store(&now), is_same_store, "{before} {now}");
+        assert_eq!(now.is_same_store(&before), is_same_store);
     }
 
     #[test]
@@ -130,8 +135,8 @@ mod tests {
                 config.cni.name = name.to_owned();
             })
         };
-        assert!(dhcp("a").is_same(&dhcp("a")));
-        assert!(!dhcp("a").is_same(&dhcp("b")));
+        assert!(dhcp("a").is_same_store(&dhcp("a")));
+        assert!(!dhcp("a").is_same_store(&dhcp("b")));
     }
 
     #[test]
@@ -140,11 +145,11 @@ mod tests {
             "type": "bridge", "bridge": "br7",
             "ipam": { "type": "host-local", "dataDir": "/leases" },
         }] });
-        let home = Home::of_conflist(&conflist).unwrap();
-        assert_eq!(home.store().unwrap().dir(), Path::new("/leases/net"));
-        assert!(home.bridges.contains("br7"));
+        let location = LeaseStoreLocation::of_conflist(&conflist).unwrap();
+        assert_eq!(location.store().unwrap().dir(), Path::new("/leases/net"));
+        assert!(location.bridges.contains("br7"));
         let foreign = json!({ "name": "net", "plugins": [{ "type": "flannel" }] });
-        assert_eq!(Home::of_conflist(&foreign), None);
-        assert_eq!(Home::of_conflist(&json!([])), None);
+        assert_eq!(LeaseStoreLocation::of_conflist(&foreign), None);
+        assert_eq!(LeaseStoreLocation::of_conflist(&json!([])), None);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Home, LeasesError, Life, judge};
+use super::{LeaseStoreLocation, LeasesError, PodCount, check_users};
 use node_config::Dirs;
 use node_core::files;
 
@@ -19,22 +19,22 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The places that are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct LeaseStoreLocations {
     path: PathBuf,
-    homes: Vec<Home>,
+    locations: Vec<LeaseStoreLocation>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Contents {
-    homes: Vec<Home>,
+    locations: Vec<LeaseStoreLocation>,
 }
 
-impl Known {
+impl LeaseStoreLocations {
     /// What was known before. On a node that never was one of ours, nothing.
     pub fn load(dirs: &Dirs) -> Self {
         let path = dirs.state_dir.join(FILE);
-        let homes = match read(&path) {
-            Ok(homes) => homes,
+        let locations = match read(&path) {
+            Ok(locations) => locations,
             Err(error) if error.kind() == io::ErrorKind::NotFound => written(&dirs.conflist()),
             Err(error) => {
                 tracing::warn!(
@@ -44,44 +44,58 @@ impl Known {
                 written(&dirs.conflist())
             }
         };
-        Self { path, homes }
+        Self { path, locations }
     }
 
     /// Whether leases may be at `now`: nobody lives who has some at another place.
-    pub fn check(&self, now: &Home, life: impl Fn(&Home) -> Life) -> Result<(), LeasesError> {
+    pub fn check(
+        &self,
+        now: &LeaseStoreLocation,
+        life: impl Fn(&LeaseStoreLocation) -> PodCount,
+    ) -> Result<(), LeasesError> {
         now.network()?;
-        let others = self.homes.iter().filter(|home| !home.is_same(now));
-        judge(now, others.map(|home| (home.clone(), life(home))))
+        let others = self
+            .locations
+            .iter()
+            .filter(|location| !location.is_same_store(now));
+        check_users(
+            now,
+            others.map(|location| (location.clone(), life(location))),
+        )
     }
 
     /// Remembers that leases may be at `now`, before anybody is told so.
-    pub fn note(&mut self, now: &Home) -> Result<(), LeasesError> {
-        match self.homes.iter_mut().find(|home| home.is_same(now)) {
-            Some(home) => {
-                let mut bridges = std::mem::take(&mut home.bridges);
-                *home = now.clone();
-                home.bridges.append(&mut bridges);
+    pub fn add(&mut self, now: &LeaseStoreLocation) -> Result<(), LeasesError> {
+        match self
+            .locations
+            .iter_mut()
+            .find(|location| location.is_same_store(now))
+        {
+            Some(location) => {
+                let mut bridges = std::mem::take(&mut location.bridges);
+                *location = now.clone();
+                location.bridges.append(&mut bridges);
             }
-            None => self.homes.push(now.clone()),
+            None => self.locations.push(now.clone()),
         }
         self.save()
     }
 
     /// Forgets other places than `now`, after everybody was told: but for one where somebody got a
     /// lease at the last moment.
-    pub fn forget_others(
+    pub fn forget_unused(
         &mut self,
-        now: &Home,
-        life: impl Fn(&Home) -> Life,
+        now: &LeaseStoreLocation,
+        life: impl Fn(&LeaseStoreLocation) -> PodCount,
     ) -> Result<(), LeasesError> {
-        self.homes
-            .retain(|home| home.is_same(now) || life(home) != Ok(0));
+        self.locations
+            .retain(|location| location.is_same_store(now) || life(location) != Ok(0));
         self.save()
     }
 
     fn save(&self) -> Result<(), LeasesError> {
         let contents = Contents {
-            homes: self.homes.clone(),
+            locations: self.locations.clone(),
         };
         let failed = |source| LeasesError::Write {
             path: self.path.clone(),
@@ -95,20 +109,26 @@ impl Known {
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<Home>> {
+fn read(path: &Path) -> io::Result<Vec<LeaseStoreLocation>> {
     let text = files::read_small(path, MAX_BYTES)?;
     let contents: Contents = serde_json::from_slice(&text)?;
-    if let Some(error) = contents.homes.iter().find_map(|home| home.network().err()) {
+    if let Some(error) = contents
+        .locations
+        .iter()
+        .find_map(|location| location.network().err())
+    {
         return Err(io::Error::other(error));
     }
-    Ok(contents.homes)
+    Ok(contents.locations)
 }
 
 /// Where the CNI configuration that is in its place puts leases.
-fn written(conflist: &Path) -> Vec<Home> {
+fn written(conflist: &Path) -> Vec<LeaseStoreLocation> {
     let text = files::read_small(conflist, MAX_BYTES).unwrap_or_default();
     let conflist = serde_json::from_slice(&text).unwrap_or_default();
-    Home::of_conflist(&conflist).into_iter().collect()
+    LeaseStoreLocation::of_conflist(&conflist)
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,10 +141,10 @@ mod tests {
     use super::*;
     use node_config::{Cni, Config};
 
-    fn home(name: &str) -> Home {
+    fn location(name: &str) -> LeaseStoreLocation {
         let mut config = Config::default();
         config.cni.name = name.to_owned();
-        Home::of(&config)
+        LeaseStoreLocation::of(&config)
     }
 
     fn node() -> (TempDir, Dirs) {
@@ -133,51 +153,58 @@ mod tests {
         (root, dirs)
     }
 
-    fn pods(count: usize) -> impl Fn(&Home) -> Life {
+    fn pods(count: usize) -> impl Fn(&LeaseStoreLocation) -> PodCount {
         move |_| Ok(count)
     }
 
     #[test]
     fn leases_move_when_nobody_has_some_any_more_and_not_before() {
         let (_root, dirs) = node();
-        let mut first = Known::load(&dirs);
-        first.check(&home("a"), pods(1)).unwrap();
-        first.note(&home("a")).unwrap();
-        first.forget_others(&home("a"), pods(1)).unwrap();
+        let mut first = LeaseStoreLocations::load(&dirs);
+        first.check(&location("a"), pods(1)).unwrap();
+        first.add(&location("a")).unwrap();
+        first.forget_unused(&location("a"), pods(1)).unwrap();
 
-        let mut later = Known::load(&dirs);
+        let mut later = LeaseStoreLocations::load(&dirs);
         assert_eq!(later, first);
-        later.check(&home("a"), pods(1)).unwrap();
-        later.check(&home("b"), pods(1)).unwrap_err();
-        later.check(&home("b"), pods(0)).unwrap();
-        later.note(&home("b")).unwrap();
+        later.check(&location("a"), pods(1)).unwrap();
+        later.check(&location("b"), pods(1)).unwrap_err();
+        later.check(&location("b"), pods(0)).unwrap();
+        later.add(&location("b")).unwrap();
         // Whoever is killed here knows both afterwards.
-        assert_eq!(Known::load(&dirs).homes, [home("a"), home("b")]);
-        later.forget_others(&home("b"), pods(1)).unwrap();
-        assert_eq!(later.homes, [home("a"), home("b")], "one was quicker");
-        later.forget_others(&home("b"), pods(0)).unwrap();
-        assert_eq!(Known::load(&dirs).homes, [home("b")]);
+        assert_eq!(
+            LeaseStoreLocations::load(&dirs).locations,
+            [location("a"), location("b")]
+        );
+        later.forget_unused(&location("b"), pods(1)).unwrap();
+        assert_eq!(
+            later.locations,
+            [location("a"), location("b")],
+            "one was quicker"
+        );
+        later.forget_unused(&location("b"), pods(0)).unwrap();
+        assert_eq!(LeaseStoreLocations::load(&dirs).locations, [location("b")]);
     }
 
     #[test]
     fn every_bridge_that_pods_may_be_on_is_remembered() {
         let (_root, dirs) = node();
-        let mut known = Known::load(&dirs);
+        let mut known = LeaseStoreLocations::load(&dirs);
         let mut config = Config::default();
         for bridge in ["br1", "br2"] {
             config.cni.bridge.name = bridge.to_owned();
-            known.note(&Home::of(&config)).unwrap();
+            known.add(&LeaseStoreLocation::of(&config)).unwrap();
         }
-        let bridges = &Known::load(&dirs).homes[0].bridges;
+        let bridges = &LeaseStoreLocations::load(&dirs).locations[0].bridges;
         assert_eq!(bridges.len(), 2, "{bridges:?}");
     }
 
     #[rstest]
     #[case::lost("")]
-    #[case::torn("{\"homes\":[{\"netw")]
+    #[case::torn("{\"locations\":[{\"netw")]
     #[case::not_ours("[]")]
     #[case::nonsense(
-        "{\"homes\":[{\"network\":\"../x\",\"plugin\":\"host-local\",\"dir\":\"/\"}]}"
+        "{\"locations\":[{\"network\":\"../x\",\"plugin\":\"host-local\",\"dir\":\"/\"}]}"
     )]
     fn without_the_file_the_document_in_force_tells(#[case] text: &str) {
         let (_root, dirs) = node();
@@ -185,12 +212,12 @@ mod tests {
         if !text.is_empty() {
             files::write_atomic(&dirs.state_dir.join(FILE), text.as_bytes(), MODE).unwrap();
         }
-        assert_eq!(Known::load(&dirs).homes, []);
+        assert_eq!(LeaseStoreLocations::load(&dirs).locations, []);
         let conflist =
             br#"{"name":"a","plugins":[{"type":"headcni","ipam":{"type":"headcni-ipam"}}]}"#;
         files::write_atomic(&dirs.conflist(), conflist, MODE).unwrap();
-        let known = Known::load(&dirs);
-        known.check(&home("a"), pods(1)).unwrap();
-        known.check(&home("b"), pods(1)).unwrap_err();
+        let known = LeaseStoreLocations::load(&dirs);
+        known.check(&location("a"), pods(1)).unwrap();
+        known.check(&location("b"), pods(1)).unwrap_err();
     }
 }

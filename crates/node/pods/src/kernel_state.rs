@@ -7,28 +7,28 @@ use ipnet::IpNet;
 use net::{Link, Mac, Neighbour, NetError, PROTO_HEADCNI, Route, RouteKind, Socket, TABLE_MAIN};
 use ruleset::LINK_GROUP;
 
-use super::judge::Sight;
 use super::key::Key;
+use super::orphan_policy::Presence;
 
 /// Every namespace has its `lo` at this place.
 const LO_INDEX: u32 = 1;
 
 /// What the kernel has, at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kernel {
+pub(super) struct KernelState {
     /// Our links by name.
-    links: BTreeMap<String, OwnLink>,
+    links: BTreeMap<String, ManagedLink>,
     /// The names of the links that say whom they are for, by that.
     labelled: BTreeMap<Key, String>,
     /// Networks that some link leads to: one that isn't ours, or a route to one address.
-    ways: Vec<IpNet>,
+    destinations: Vec<IpNet>,
     /// Addresses that a route of ours leads to by a link that isn't ours.
     pub(super) stray_routes: Vec<IpAddr>,
 }
 
 /// A link of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OwnLink {
+pub(super) struct ManagedLink {
     /// The attachment that is written on it.
     pub(super) key: Option<Key>,
     /// Its hardware address.
@@ -39,7 +39,7 @@ pub(super) struct OwnLink {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-impl Kernel {
+impl KernelState {
     /// Asks the kernel for all, in the network that this thread is in.
     pub(super) fn ask() -> Result<Self, NetError> {
         let socket = Socket::route()?;
@@ -72,20 +72,20 @@ impl Kernel {
             if let Some(key) = &key {
                 kernel.labelled.insert(key.clone(), link.name.clone());
             }
-            let one = OwnLink {
+            let one = ManagedLink {
                 key,
                 host_mac: link.mac,
-                ..OwnLink::default()
+                ..ManagedLink::default()
             };
             kernel.links.insert(link.name.clone(), one);
         }
-        let is_own = |link: u32| own.contains_key(&link);
+        let is_managed = |link: u32| own.contains_key(&link);
         let of_links = addresses.iter().filter(|address| {
             // The gateways' addresses are on `lo`, and lead nowhere.
-            address.link != LO_INDEX && !is_own(address.link)
+            address.link != LO_INDEX && !is_managed(address.link)
         });
         kernel
-            .ways
+            .destinations
             .extend(of_links.map(|address| address.net.trunc()));
         for route in routes.iter().filter(|route| route.table == TABLE_MAIN) {
             let RouteKind::Via { link, gateway } = route.kind else {
@@ -93,7 +93,7 @@ impl Kernel {
             };
             let is_to_one = route.dst.prefix_len() == route.dst.max_prefix_len();
             if is_to_one || (gateway.is_none() && route.dst.prefix_len() > 0) {
-                kernel.ways.push(route.dst.trunc());
+                kernel.destinations.push(route.dst.trunc());
             }
             if !is_to_one || route.protocol != PROTO_HEADCNI {
                 continue;
@@ -121,15 +121,15 @@ impl Kernel {
     }
 
     /// Whether an attachment has a link of ours.
-    pub(super) fn link_of(&self, key: &Key) -> Sight {
-        match self.own_link(key) {
-            Some(_) => Sight::There,
-            None => Sight::Gone,
+    pub(super) fn link_of(&self, key: &Key) -> Presence {
+        match self.managed_link(key) {
+            Some(_) => Presence::Present,
+            None => Presence::Absent,
         }
     }
 
     /// The link of ours that an attachment has, and its name.
-    pub(super) fn own_link(&self, key: &Key) -> Option<(&str, &OwnLink)> {
+    pub(super) fn managed_link(&self, key: &Key) -> Option<(&str, &ManagedLink)> {
         let by_name = self.links.get_key_value(&key.host_link());
         let by_label = || self.links.get_key_value(self.labelled.get(key)?);
         let (name, link) = by_name.or_else(by_label)?;
@@ -142,18 +142,25 @@ impl Kernel {
     }
 
     /// Whether something leads to an address.
-    pub(super) fn way_to(&self, address: IpAddr) -> Sight {
-        let is_there = self.ways.iter().any(|network| network.contains(&address));
-        if is_there { Sight::There } else { Sight::Gone }
+    pub(super) fn route_to(&self, address: IpAddr) -> Presence {
+        let is_there = self
+            .destinations
+            .iter()
+            .any(|network| network.contains(&address));
+        if is_there {
+            Presence::Present
+        } else {
+            Presence::Absent
+        }
     }
 
     /// Our links that are for none of these attachments.
-    pub(super) fn links_beside<'a>(
+    pub(super) fn links_without_record<'a>(
         &'a self,
         known: &BTreeSet<&Key>,
         names: &BTreeSet<String>,
     ) -> Vec<&'a str> {
-        let is_known = |name: &String, link: &OwnLink| {
+        let is_known = |name: &String, link: &ManagedLink| {
             names.contains(name) || link.key.as_ref().is_some_and(|key| known.contains(key))
         };
         self.links
@@ -165,14 +172,14 @@ impl Kernel {
 }
 
 #[cfg(test)]
-impl Kernel {
+impl KernelState {
     /// A kernel that has the links of these attachments.
     pub(super) fn with_links(keys: &[&Key]) -> Self {
         let mut kernel = Self::default();
         for key in keys {
-            let link = OwnLink {
+            let link = ManagedLink {
                 key: Some((*key).clone()),
-                ..OwnLink::default()
+                ..ManagedLink::default()
             };
             kernel.labelled.insert((*key).clone(), key.host_link());
             kernel.links.insert(key.host_link(), link);
@@ -227,12 +234,16 @@ mod tests {
             link(9, &key("c").host_link(), 0, ""),
             link(10, "veth0", LINK_GROUP, ""),
         ];
-        let kernel = Kernel::of(&links, &[], &[]);
-        assert_eq!(kernel.link_of(&key("a")), Sight::There);
-        assert_eq!(kernel.link_of(&key("b")), Sight::There);
-        assert_eq!(kernel.link_of(&key("c")), Sight::Gone, "it is not ours");
+        let kernel = KernelState::of(&links, &[], &[]);
+        assert_eq!(kernel.link_of(&key("a")), Presence::Present);
+        assert_eq!(kernel.link_of(&key("b")), Presence::Present);
+        assert_eq!(
+            kernel.link_of(&key("c")),
+            Presence::Absent,
+            "it is not ours"
+        );
         let (b, names) = (key("b"), BTreeSet::new());
-        let beside = kernel.links_beside(&BTreeSet::from([&b]), &names);
+        let beside = kernel.links_without_record(&BTreeSet::from([&b]), &names);
         assert_eq!(beside, [by_name.as_str()]);
     }
 
@@ -254,7 +265,7 @@ mod tests {
             via("0.0.0.0/0", 3, None, 3),
         ];
         let links = [link(7, "hc7", LINK_GROUP, "")];
-        let kernel = Kernel::of(&links, &addresses, &routes);
+        let kernel = KernelState::of(&links, &addresses, &routes);
         for (address, is_there) in [
             ("10.1.0.1", false),
             ("10.2.0.7", true),
@@ -264,8 +275,8 @@ mod tests {
             ("10.5.0.1", false),
             ("10.6.0.1", true),
         ] {
-            let sight = kernel.way_to(address.parse().unwrap());
-            assert_eq!(sight == Sight::There, is_there, "{address}");
+            let sight = kernel.route_to(address.parse().unwrap());
+            assert_eq!(sight == Presence::Present, is_there, "{address}");
         }
     }
 
@@ -278,7 +289,7 @@ mod tests {
             via("10.1.0.4/32", 3, None, 3),
             via("10.2.0.0/24", 3, None, PROTO_HEADCNI),
         ];
-        let kernel = Kernel::of(&links, &[], &routes);
+        let kernel = KernelState::of(&links, &[], &routes);
         assert_eq!(kernel.stray_routes, ["10.1.0.3".parse::<IpAddr>().unwrap()]);
     }
 }

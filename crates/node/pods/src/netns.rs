@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use attachment::netns::{NetnsId, NetnsPath};
 
-use super::judge::Sight;
+use super::orphan_policy::Presence;
 
 /// `PROC_PID_INIT_INO`, `include/linux/proc_ns.h`: the machine's own namespace of processes.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -20,41 +20,41 @@ const MAX_MOUNTINFO_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The mounts that this process sees, read when they are first asked for.
 #[derive(Debug, Default)]
-pub(super) struct Mounts {
+pub(super) struct MountTable {
     listed: OnceCell<String>,
 }
 
-impl Mounts {
+impl MountTable {
     /// Whether the namespace that an attachment was made in is still there.
-    pub(super) fn sight(&self, path: Option<&str>, made_in: Option<&NetnsId>) -> Sight {
+    pub(super) fn netns_presence(&self, path: Option<&str>, made_in: Option<&NetnsId>) -> Presence {
         let (Some(path), Some(made_in)) = (path, made_in) else {
-            return Sight::Unknown;
+            return Presence::Unknown;
         };
         if !Path::new(path).is_absolute() {
-            return Sight::Unknown;
+            return Presence::Unknown;
         }
         let is_gone = match attachment::netns::inspect(path) {
-            NetnsPath::Netns(now) if now.may_equal(made_in) => return Sight::There,
+            NetnsPath::Netns(now) if now.may_equal(made_in) => return Presence::Present,
             // Another one, or the file that it was mounted on.
             NetnsPath::Netns(_) => true,
             NetnsPath::Missing => is_absent(path),
             NetnsPath::NotNetns => false,
         };
-        if is_gone && self.arrive_beside(path) {
-            Sight::Gone
+        if is_gone && self.sees_mounts_beside(path) {
+            Presence::Absent
         } else {
-            Sight::Unknown
+            Presence::Unknown
         }
     }
 
     /// Whether mounts that others make beside `path` arrive here.
-    fn arrive_beside(&self, path: &str) -> bool {
+    fn sees_mounts_beside(&self, path: &str) -> bool {
         let Some(dir) = Path::new(path).parent() else {
             return false;
         };
         // A directory that isn't there, or can't be looked at, shows nothing.
         match fs::canonicalize(dir) {
-            Ok(dir) => is_machines_own() || arrive_in(self.list(), &dir),
+            Ok(dir) => is_host_mount_ns() || is_propagated(self.list(), &dir),
             Err(_) => false,
         }
     }
@@ -78,7 +78,7 @@ fn is_absent(path: &str) -> bool {
 }
 
 /// Whether this process sees the very mounts of the machine's first process.
-fn is_machines_own() -> bool {
+fn is_host_mount_ns() -> bool {
     let link = |path: &str| fs::read_link(path).ok();
     link("/proc/self/ns/pid") == Some(INITIAL_PID_NAMESPACE.into())
         && link("/proc/self/ns/mnt").is_some_and(|own| link("/proc/1/ns/mnt") == Some(own))
@@ -86,7 +86,7 @@ fn is_machines_own() -> bool {
 
 /// Whether mounts that others make in `dir` arrive there, by a text like `/proc/self/mountinfo`.
 /// <https://www.kernel.org/doc/html/latest/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts>
-fn arrive_in(mountinfo: &str, dir: &Path) -> bool {
+fn is_propagated(mountinfo: &str, dir: &Path) -> bool {
     let mut covering: Option<(PathBuf, bool)> = None;
     for line in mountinfo.lines() {
         let Some((before, _)) = line.split_once(" - ") else {
@@ -163,7 +163,7 @@ mod tests {
     #[case::no_list("", false)]
     #[case::nonsense("a b c\n - \n1 2 3 4", false)]
     fn mounts_arrive_where_the_list_says_so(#[case] list: &str, #[case] arrives: bool) {
-        assert_eq!(arrive_in(list, Path::new("/run/netns")), arrives);
+        assert_eq!(is_propagated(list, Path::new("/run/netns")), arrives);
     }
 
     #[test]
@@ -175,27 +175,36 @@ mod tests {
     #[test]
     fn a_name_that_begins_alike_is_another_directory() {
         let list = "1 0 0:1 / /run/net rw shared:1 - tmpfs t rw\n";
-        assert!(!arrive_in(list, Path::new("/run/netns")));
+        assert!(!is_propagated(list, Path::new("/run/netns")));
     }
 
     #[test]
     fn without_a_path_or_an_identity_nothing_is_known() {
-        let mounts = Mounts::default();
+        let mounts = MountTable::default();
         let identity = NetnsId::of("/proc/self/ns/net").unwrap();
-        assert_eq!(mounts.sight(None, Some(&identity)), Sight::Unknown);
-        assert_eq!(mounts.sight(Some("/run/netns/x"), None), Sight::Unknown);
-        assert_eq!(mounts.sight(Some("x"), Some(&identity)), Sight::Unknown);
+        assert_eq!(
+            mounts.netns_presence(None, Some(&identity)),
+            Presence::Unknown
+        );
+        assert_eq!(
+            mounts.netns_presence(Some("/run/netns/x"), None),
+            Presence::Unknown
+        );
+        assert_eq!(
+            mounts.netns_presence(Some("x"), Some(&identity)),
+            Presence::Unknown
+        );
     }
 
     #[test]
     fn a_namespace_is_there_while_its_identity_is() {
-        let mounts = Mounts::default();
+        let mounts = MountTable::default();
         let identity = NetnsId::of("/proc/self/ns/net").unwrap();
-        let sight = |path| mounts.sight(Some(path), Some(&identity));
-        assert_eq!(sight("/proc/self/ns/net"), Sight::There);
+        let sight = |path| mounts.netns_presence(Some(path), Some(&identity));
+        assert_eq!(sight("/proc/self/ns/net"), Presence::Present);
         // Processes come and go; their directories tell nothing of namespaces.
-        assert_eq!(sight("/proc/4194305/ns/net"), Sight::Unknown);
-        assert_eq!(sight("/nonexistent/netns/p"), Sight::Unknown);
-        assert_eq!(sight("/proc/self"), Sight::Unknown);
+        assert_eq!(sight("/proc/4194305/ns/net"), Presence::Unknown);
+        assert_eq!(sight("/nonexistent/netns/p"), Presence::Unknown);
+        assert_eq!(sight("/proc/self"), Presence::Unknown);
     }
 }

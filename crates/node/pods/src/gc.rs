@@ -11,10 +11,10 @@ use ipam::{LeaseOwner, LeaseSnapshot, StoreError};
 use net::{NetError, Socket};
 use serde_json::{Map, Value, json};
 
-use super::judge::Sight;
 use super::key::Key;
-use super::namespace::Mounts;
-use super::place::Place;
+use super::netns::MountTable;
+use super::orphan_policy::Presence;
+use super::paths::PodPaths;
 
 /// How long the plugins of a DEL may take, each.
 const STEP_SECONDS: u64 = 20;
@@ -25,16 +25,15 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// What became of a left-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Collected {
-    /// It was collected.
-    Yes,
+pub(super) enum GcOutcome {
+    Deleted,
     /// Somebody works on it, or it is another thing by now.
     Changed,
 }
 
 /// Why a left-over could not be collected.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CollectError {
+pub(super) enum GcError {
     /// Its record could not be read or removed.
     #[error(transparent)]
     State(#[from] RecordError),
@@ -58,65 +57,65 @@ pub(super) enum CollectError {
 /// Undoes an attachment whose record was seen in this state.
 ///
 /// `is_orphan` judges once more, while nobody else can work on the attachment.
-pub(super) fn collect_record(
-    place: &Place,
+pub(super) fn delete_orphan(
+    paths: &PodPaths,
     key: &Key,
     stamp: &Stamp,
     is_orphan: impl FnOnce(attachment::Snapshot) -> bool,
-) -> Result<Collected, CollectError> {
-    let store = RecordStore::new(&place.data_dir, &key.network);
+) -> Result<GcOutcome, GcError> {
+    let store = RecordStore::new(&paths.data_dir, &key.network);
     let of = key.attachment();
     let held = match store.try_lock(&of) {
-        Err(RecordError::Busy { .. }) => return Ok(Collected::Changed),
+        Err(RecordError::Busy { .. }) => return Ok(GcOutcome::Changed),
         held => held?,
     };
     let (Some(held), Some(sight)) = (held, store.snapshot(&of)?) else {
-        return Ok(Collected::Changed);
+        return Ok(GcOutcome::Changed);
     };
     if held.stamp()? != *stamp || sight.stamp != *stamp {
-        return Ok(Collected::Changed);
+        return Ok(GcOutcome::Changed);
     }
     let record = match &sight.content {
         RecordContent::Empty => None,
         RecordContent::Whole(record) => Some(record.clone()),
-        RecordContent::Damaged => return Ok(Collected::Changed),
+        RecordContent::Damaged => return Ok(GcOutcome::Changed),
     };
     if !is_orphan(sight) {
-        return Ok(Collected::Changed);
+        return Ok(GcOutcome::Changed);
     }
     match record {
         // A record is written before anything is made, so there is nothing to undo.
         None => held.remove()?,
         Some(record) => {
             drop(held);
-            if let Err(error) = undo(place, key, &record, stamp) {
+            if let Err(error) = call_del(paths, key, &record, stamp) {
                 // Somebody else was faster, and has made of it what he wanted.
                 let now = store.snapshot(&of)?;
                 let is_same = now.is_some_and(|now| now.stamp == *stamp);
                 return if is_same {
                     Err(error)
                 } else {
-                    Ok(Collected::Changed)
+                    Ok(GcOutcome::Changed)
                 };
             }
-            verify(place, &store, key, &record)?;
+            verify(paths, &store, key, &record)?;
         }
     }
-    Ok(Collected::Yes)
+    Ok(GcOutcome::Deleted)
 }
 
-fn undo(place: &Place, key: &Key, record: &Record, stamp: &Stamp) -> Result<(), CollectError> {
+fn call_del(paths: &PodPaths, key: &Key, record: &Record, stamp: &Stamp) -> Result<(), GcError> {
     let kind = PluginType::new("type", attachment::PLUGIN_TYPE)
-        .map_err(|error| CollectError::Plugin(DelegateError::Path(error)))?;
-    let env = environment(place).with(STAMP_VARIABLE, stamp.to_string());
+        .map_err(|error| GcError::Plugin(DelegateError::Path(error)))?;
+    let env = environment(paths).with(STAMP_VARIABLE, stamp.to_string());
     let delegate = Delegate {
         kind: &kind,
         env: &env,
         timeout: DEADLINE,
     };
     let is_there = |path: &String| {
-        let mounts = Mounts::default();
-        mounts.sight(Some(path), record.netns_identity.as_ref()) == Sight::There
+        let mounts = MountTable::default();
+        mounts.netns_presence(Some(path), record.netns_identity.as_ref()) == Presence::Present
     };
     let of = Attachment {
         netns: record.netns.clone().filter(is_there),
@@ -125,16 +124,16 @@ fn undo(place: &Place, key: &Key, record: &Record, stamp: &Stamp) -> Result<(), 
     };
     delegate
         .call(Verb::Del, &configuration(key, record), Some(&of))
-        .map_err(CollectError::Plugin)
+        .map_err(GcError::Plugin)
 }
 
 /// Nothing of our own but what the plugin needs: it may hold secrets.
-fn environment(place: &Place) -> Env {
+fn environment(paths: &PodPaths) -> Env {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let variables = [
         ("PATH", path),
-        ("CNI_PATH", place.bin_dir.clone().into()),
-        ("HEADCNI_DATA_DIR", place.data_dir.clone().into()),
+        ("CNI_PATH", paths.bin_dir.clone().into()),
+        ("HEADCNI_DATA_DIR", paths.data_dir.clone().into()),
     ];
     variables.into_iter().collect()
 }
@@ -155,12 +154,12 @@ fn configuration(key: &Key, record: &Record) -> Map<String, Value> {
 
 /// Fails if something of the attachment is still there.
 fn verify(
-    place: &Place,
+    paths: &PodPaths,
     store: &RecordStore,
     key: &Key,
     record: &Record,
-) -> Result<(), CollectError> {
-    let remains = |what: String| Err(CollectError::Remains { what });
+) -> Result<(), GcError> {
+    let remains = |what: String| Err(GcError::Remains { what });
     if store.snapshot(&key.attachment())?.is_some() {
         return remains(format!("the record of {key}"));
     }
@@ -171,7 +170,7 @@ fn verify(
         }
     }
     let owner = LeaseOwner::new(&key.container, &key.ifname);
-    let leases = place.lease_store().filter(|_| key.network == place.network);
+    let leases = paths.lease_store().filter(|_| key.network == paths.network);
     if let Some(leases) = leases {
         for address in record.addresses(&key.ifname) {
             if leases
@@ -186,32 +185,32 @@ fn verify(
 }
 
 /// Releases a lease that nothing else is left of, if it is the one that was seen.
-pub(super) fn collect_lease(
-    place: &Place,
+pub(super) fn release_orphan(
+    paths: &PodPaths,
     key: &Key,
     seen: &[LeaseSnapshot],
-) -> Result<Collected, CollectError> {
-    let Some(store) = place.lease_store() else {
-        return Ok(Collected::Changed);
+) -> Result<GcOutcome, GcError> {
+    let Some(store) = paths.lease_store() else {
+        return Ok(GcOutcome::Changed);
     };
     let session = match store.with_boot_id(boot_id()).open_existing() {
-        Err(StoreError::Busy { .. }) => return Ok(Collected::Changed),
+        Err(StoreError::Busy { .. }) => return Ok(GcOutcome::Changed),
         session => session?,
     };
     let Some(mut session) = session else {
-        return Ok(Collected::Changed);
+        return Ok(GcOutcome::Changed);
     };
     // An ADD writes its record first. While we have the lease store, it can't get any further.
-    let records = RecordStore::new(&place.data_dir, &key.network);
+    let records = RecordStore::new(&paths.data_dir, &key.network);
     let has_link = net::link(&Socket::route()?, &key.host_link())?.is_some();
     if has_link || records.snapshot(&key.attachment())?.is_some() {
-        return Ok(Collected::Changed);
+        return Ok(GcOutcome::Changed);
     }
     let owner = LeaseOwner::new(&key.container, &key.ifname);
     let is_released = session.release_if_unchanged(&owner, seen)?;
     Ok(if is_released {
-        Collected::Yes
+        GcOutcome::Deleted
     } else {
-        Collected::Changed
+        GcOutcome::Changed
     })
 }
