@@ -66,7 +66,7 @@ impl User {
         credential: Credential,
     ) -> Result<Self> {
         let path = dir.join("kubeconfig");
-        let rendered = kubeconfig::render(server, authority.file(), credential);
+        let rendered = kubeconfig::render(server, authority.file(), &credential);
         files::put(&path, rendered.to_string())
             .with_context(|| format!("write {}", path.display()))?;
         Ok(Self {
