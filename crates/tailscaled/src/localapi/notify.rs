@@ -67,7 +67,8 @@ impl Notify {
 fn warnings(health: &Value) -> Vec<String> {
     let warnings = LenientObject::of(health).value("Warnings");
     let warnings = warnings.and_then(Value::as_object).into_iter().flatten();
-    let texts = warnings.filter_map(|(_, warning)| LenientObject::of(warning).non_empty_text("Text"));
+    let texts =
+        warnings.filter_map(|(_, warning)| LenientObject::of(warning).non_empty_text("Text"));
     texts.map(|text| clean(&text)).collect()
 }
 
