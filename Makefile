@@ -1,7 +1,7 @@
 # Thin on purpose: what a target does is written in xtask/, in Rust.
+# Run every target as yourself: the ones marked "sudo" call sudo for the steps that need root.
 #
-# Reserved, so taken by nothing else: `build-all`, `build-all-linux`, `build-all-script` and
-# `build-version`.
+# Reserved for other uses: `build-all`, `build-all-linux`, `build-all-script` and `build-version`.
 
 .DEFAULT_GOAL := help
 .PHONY: help build check chart test e2e demo bench install tools clean toolchain
@@ -15,31 +15,36 @@ build: toolchain ## build the release binaries for this machine into dist/bin
 check: toolchain ## the quick loop: format, lints, unit tests, dependencies, docs
 	@cargo xtask check
 
-chart: toolchain ## lint the Helm chart, render it with many values, and look at what comes of it
+chart: toolchain ## lint the Helm chart and check what it renders
 	@cargo xtask chart
 
-test: toolchain ## everything, from a fresh machine on (root)
+test: toolchain ## every check and test except e2e (sudo)
 	@cargo xtask test
 
-e2e: toolchain ## what needs a real Kubernetes, which is built first: that takes long (root)
+e2e: toolchain ## tests on a real Kubernetes, which is built first (sudo)
 	@cargo xtask e2e
 
-demo: toolchain ## three nodes, their pods, and what these see of each other (root); KEEP=1 leaves it up
+demo: toolchain ## three nodes and their pods in one mesh, on this machine (sudo); KEEP=1 leaves it up
 	@cargo xtask demo $(if $(filter-out 0,$(KEEP)),--keep)
 
-bench: toolchain ## measure (root); PART=daemon, delegate, ipam, mesh or native for one, ITERATIONS=200
+bench: toolchain ## benchmarks (sudo); PART=daemon, delegate, ipam, mesh or native, ITERATIONS=200
 	@cargo xtask bench $(PART) --iterations $(or $(ITERATIONS),200)
 
-install: toolchain ## put dist/bin into $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin
+install: toolchain ## copy dist/bin to $(DESTDIR)/opt/cni/bin and $(DESTDIR)/usr/local/bin
 	@cargo xtask install --destdir '$(DESTDIR)'
 
-tools: toolchain ## fetch the real components that tests run against; PART=kubernetes those of e2e
+tools: toolchain ## install what tests run against; PART=kubernetes for e2e (sudo)
 	@cargo xtask tools $(PART)
 
-# rustup installs the pinned toolchain on first use, unless the machine forbids it to.
+# rustup installs the pinned toolchain on first use, unless the machine forbids that.
 toolchain:
+	@command -v cargo >/dev/null || { \
+		echo 'error: cargo is not in PATH: install rustup (https://rustup.rs).' >&2; \
+		test -z "$$SUDO_USER" || echo 'Run make without sudo: it calls sudo where root is needed.' >&2; \
+		exit 1; }
+	@command -v cc >/dev/null || { echo 'error: no C linker: run "apt-get install gcc libc6-dev".' >&2; exit 1; }
 	@cargo --version >/dev/null 2>&1 || rustup toolchain install --no-self-update
 
-clean: ## remove what was built; fetched tools stay
+clean: ## remove what was built; installed tools stay
 	cargo clean
-	rm -rf dist
+	rm -rf dist 2>/dev/null || sudo rm -rf dist

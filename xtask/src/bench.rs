@@ -1,12 +1,9 @@
-//! What headcni costs, next to what it replaces: `delegate` is what headcni adds to a delegate,
-//! `ipam` is headcni-ipam against host-local, `native` is the datapath of our own against the
-//! reference plugins and against the least that the kernel's work costs, `daemon` is what the daemon
-//! needs, and how much later pods start because of it, `mesh` is what pods of two nodes have between them
-//! against what the nodes have.
+//! `make bench`: `delegate` is the overhead of headcni over its delegate, `ipam` is headcni-ipam against
+//! host-local, `native` is the native datapath against the reference plugins and the kernel's minimum,
+//! `daemon` is the daemon's memory, CPU and effect on ADD, `mesh` is pod to pod against node to node.
 //!
-//! Whoever is compared takes turns call by call, so that a busy moment of the machine hits all.
-//! A bench runs in network and mount namespaces of its own and leaves nothing behind. State lies
-//! on the disk that cargo builds on, because that is where nodes keep it: a tmpfs would flatter us.
+//! Cases alternate call by call, so that a busy moment of the machine affects all of them. State is on
+//! the disk of the target directory, as on a node: a tmpfs would flatter us.
 
 mod burst;
 mod call;
@@ -16,23 +13,24 @@ mod ipam;
 mod memory;
 mod mesh;
 mod native;
+mod order;
 mod sandbox;
 mod table;
-mod turns;
 
 use std::env;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{dist, tools};
+use crate::dist;
+use crate::privilege::require_root_available;
+use crate::tools::{self, ToolSet};
 
-/// Marks the second start of this program, inside the namespaces.
+/// Marks the second start of this program, as root and inside the namespaces.
 const INSIDE: &str = "--inside";
 
 const DEFAULT_ITERATIONS: usize = 200;
 
-/// A comparison that can be made on its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
     Daemon,
@@ -43,8 +41,8 @@ enum Part {
 }
 
 impl Part {
-    /// In the order of a whole run. `ipam` comes last: ext4 is slow to find an inode for a while
-    /// after the many files that it removes.
+    /// In the order of a whole run. `ipam` is last: it removes many files, and ext4 is slow to allocate
+    /// inodes for a while afterwards.
     const ALL: [Self; 5] = [
         Self::Delegate,
         Self::Native,
@@ -83,7 +81,7 @@ impl Part {
     }
 }
 
-/// Builds, then measures in a sandbox. A name selects a part, `--iterations N` says how often.
+/// `cargo xtask bench [PART] [--iterations N]`.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     if let [flag, part, count, state] = args
         && flag == INSIDE
@@ -92,8 +90,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return Part::parse(part)?.measure(positive(count)?, Path::new(state));
     }
     let (parts, iterations) = parse(args)?;
-    tools::ensure()?;
-    // Whoever names other binaries wants those measured.
+    require_root_available("make bench")?;
+    tools::ensure("make bench", &ToolSet::bench())?;
     if env::var_os("HEADCNI_BIN_DIR").is_none() {
         dist::build()?;
     }
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused() {
+    fn invalid_arguments_are_refused() {
         for words in ["ipan", "--iterations", "--iterations 0", "ipam delegate"] {
             assert_eq!(parsed(words), None, "{words}");
         }

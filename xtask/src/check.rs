@@ -1,46 +1,51 @@
-//! The quick loop: what must hold before anyone else sees a change.
+//! `make check`: what must hold before a change is reviewed. It needs no root.
 
-mod border;
-mod licence;
-mod spdx;
+mod architecture;
+mod dependencies;
+mod static_binaries;
 
-use std::fs;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::cargo::cargo;
-use crate::dist;
-use crate::elf::check_static;
-use crate::run::{run, say};
+use crate::process::{progress, run};
+use crate::tools::{self, ToolSet, nextest};
+use crate::{dist, test};
 
 /// Runs all checks, the cheapest first.
 pub(crate) fn check() -> Result<()> {
     let start = Instant::now();
-    run(&mut cargo(&["fmt", "--all", "--check"]))?;
-    licence::check()?;
-    border::check()?;
-    run(&mut cargo(&[
+    tools::ensure("make check", &ToolSet::check())?;
+    timed("format", || run(&mut cargo(&["fmt", "--all", "--check"])))?;
+    architecture::check()?;
+    timed("dependencies", dependencies::check)?;
+    let clippy = [
         "clippy",
         "--workspace",
         "--all-targets",
         "--",
         "-D",
         "warnings",
-    ]))?;
-    run(&mut cargo(&["test", "--workspace", "--lib", "--bins"]))?;
-    run(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-    dist::build()?;
-    programs_are_static()?;
-    say(start, "check: all well");
+    ];
+    timed("clippy", || run(&mut cargo(&clippy)))?;
+    timed("unit tests", || {
+        let unit = ["run", "--workspace", "--lib", "--bins"];
+        run(nextest(&unit).args(test::threads()))
+    })?;
+    timed("doc", || {
+        run(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    timed("release build", dist::build)?;
+    static_binaries::check()?;
+    progress(start, "check: passed");
     Ok(())
 }
 
-fn programs_are_static() -> Result<()> {
-    for program in dist::programs() {
-        let path = dist::bin_dir().join(program.bin);
-        let image = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        check_static(&image).with_context(|| format!("{} is not static", path.display()))?;
-    }
-    Ok(())
+/// Prints how long a phase took.
+pub(crate) fn timed<T>(phase: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    let outcome = work();
+    progress(start, &format!("phase: {phase}"));
+    outcome
 }

@@ -1,15 +1,14 @@
-//! The whole of headcni on one machine: three nodes, one of them behind a NAT, over a real Headscale
-//! and a real tailscaled each, and what their pods see of each other.
+//! `make demo`: three nodes in one mesh, one of them behind NAT, with a real Headscale and tailscaled,
+//! and a test of every pair of pods.
 //!
-//! All of it lives in namespaces that end with this process, however it ends. Nothing leads out of
-//! them, and nothing is kept.
+//! All of it runs in namespaces that end with this process.
 
-mod hints;
+mod checks;
 mod interrupt;
-mod reach;
-mod speed;
+mod pairs;
+mod shell_commands;
 mod table;
-mod verdict;
+mod throughput;
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -17,111 +16,106 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use lab::{Cluster, Grounds, JOINED, Site};
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, Site, Topology};
 
-use crate::run::{is_root, say};
-use crate::{dist, tools};
+use crate::dist;
+use crate::privilege::{as_root, require_root_available};
+use crate::process::progress;
+use crate::tools::{self, ToolSet};
+use checks::Checks;
 use interrupt::Interrupt;
-use reach::Inhabitant;
-use verdict::Verdict;
+use pairs::DemoPod;
 
-/// Marks the second start of this program, inside the namespaces.
+/// Marks the second start of this program, as root and inside the namespaces.
 const INSIDE: &str = "--inside";
 const KEEP: &str = "--keep";
 
 const SITES: [Site; 3] = [Site::Open, Site::Open, Site::BehindNat];
-/// How long one throughput is measured.
-const SPELL: Duration = Duration::from_secs(2);
+const THROUGHPUT_TIME: Duration = Duration::from_secs(2);
 
-/// The nodes have files and a network of their own; so has this program, because what it makes
-/// besides would be left behind if it were killed.
+/// This program's temporary files must go away with it, even if it is killed.
 const PREPARE: &str = r#"
 mount -t tmpfs -o mode=1777 none /dev/shm
 exec "$@"
 "#;
 
-/// Builds what is missing, then shows it. `--keep` leaves it up until it is interrupted.
+/// `cargo xtask demo [--keep]`: with `--keep` it stays up until it is interrupted.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        [INSIDE] => show(false),
-        [INSIDE, KEEP] => show(true),
-        [] | [KEEP] => enter(&words),
-        _ => bail!("demo takes {KEEP}, not {words:?}"),
+        [INSIDE] => demonstrate(false),
+        [INSIDE, KEEP] => demonstrate(true),
+        [] | [KEEP] => prepare(&words),
+        _ => bail!("demo takes {KEEP} or nothing, not {words:?}"),
     }
 }
 
-fn enter(words: &[&str]) -> Result<()> {
-    if !is_root()? {
-        bail!("the demo makes network namespaces, and only root may: run \"sudo make demo\"");
-    }
-    tools::ensure_for_mesh()?;
-    // Whoever names other binaries wants those shown.
+/// Builds what is missing as the caller, then continues as root.
+fn prepare(words: &[&str]) -> Result<()> {
+    require_root_available("make demo")?;
+    tools::ensure("make demo", &ToolSet::demo())?;
     if env::var_os("HEADCNI_BIN_DIR").is_none() {
         dist::build()?;
     }
     let this = env::current_exe().context("find this program")?;
-    // In its place, not beside it: whoever ends the one ends the other.
-    let error = Command::new("unshare")
+    let mut inside = Command::new("unshare");
+    inside
         .args(["--net", "--mount", "--propagation", "private"])
         .args(["sh", "-ec", PREPARE, "sh"])
         .arg(this)
         .args(["demo", INSIDE])
         .args(words)
-        .env("TMPDIR", "/dev/shm")
-        .exec();
-    Err(error).context("start unshare")
+        .env("TMPDIR", "/dev/shm");
+    // Replaces this process, so that a signal ends the demo.
+    Err(as_root(inside)?.exec()).context("start unshare")
 }
 
-#[expect(clippy::print_stdout, reason = "the tables are what a demo is run for")]
-fn show(is_kept: bool) -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the tables are the result")]
+fn demonstrate(keep: bool) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let start = Instant::now();
 
-    say(start, "three nodes, one of them behind a NAT");
-    let grounds = Grounds::new(&SITES)?;
-    let sniffers = grounds.watch()?;
-    say(
-        start,
-        "Headscale, with a relay within and an authority of its own",
-    );
-    let mut cluster = Cluster::new(&grounds)?;
-    say(start, "headcni-daemon on every node");
-    for member in &mut cluster.members {
-        member.launch()?;
+    progress(start, "starting three nodes, one of them behind NAT");
+    let grounds = Topology::new(&SITES)?;
+    let sniffers = grounds.sniff()?;
+    progress(start, "starting Headscale with an embedded DERP relay");
+    let mut cluster = MeshCluster::on(grounds.clone())?;
+    progress(start, "starting headcni-daemon on every node");
+    for member in &mut cluster.nodes {
+        member.start_daemon()?;
     }
-    for member in &cluster.members {
-        member.await_ready(JOINED)?;
-        let networks = member.networks().join(" and ");
+    for member in &cluster.nodes {
+        member.await_ready(JOIN_TIMEOUT)?;
+        let pod_cidrs = member.pod_cidrs().join(" and ");
         let name = member.node.name();
-        say(start, &format!("{name} serves {networks}"));
+        progress(start, &format!("{name} serves {pod_cidrs}"));
     }
-    cluster.await_mesh()?;
+    cluster.await_routes()?;
 
-    say(start, "two pods on every node, by CNI");
-    let pods = Inhabitant::two_each(&cluster)?;
-    say(start, "nodes look for direct paths to each other");
-    reach::await_direct(&cluster, &pods);
-    say(start, "every pod to every pod, by IPv4 and IPv6");
-    let ways = reach::all(&cluster, &pods)?;
-    println!("\n{}", table::ways(&ways));
+    progress(start, "attaching two pods on every node by CNI");
+    let pods = DemoPod::two_each(&cluster)?;
+    progress(start, "waiting for direct paths between nodes");
+    pairs::await_direct(&cluster, &pods);
+    progress(start, "testing every pair of pods over IPv4 and IPv6");
+    let pairs = pairs::test_all(&cluster, &pods)?;
+    println!("\n{}", table::pairs(&pairs));
 
-    say(start, "how fast it is");
-    let speeds = speed::over_mesh(&cluster, &pods, SPELL)?;
-    // Plain traffic on the switch is too much to be looked at frame by frame, and is nobody's pod's.
-    let accounts: Result<Vec<_>> = sniffers.into_iter().map(lab::Sniffer::end).collect();
-    let plain = speed::over_underlay(&cluster, SPELL)?;
-    println!("\n{}", table::speeds(&[speeds, vec![plain]].concat()));
+    progress(start, "measuring throughput");
+    let mut measured = throughput::over_mesh(&cluster, &pods, THROUGHPUT_TIME)?;
+    // Before the plain traffic: it is too much for the sniffers, and no pod's.
+    let accounts: Result<Vec<_>> = sniffers.into_iter().map(lab::Sniffer::finish).collect();
+    measured.push(throughput::over_underlay(&cluster, THROUGHPUT_TIME)?);
+    println!("\n{}", table::throughputs(&measured));
 
-    let verdict = Verdict::of(&ways, &accounts?);
-    println!("{verdict}\n");
-    if is_kept {
-        println!("{}", hints::text(&cluster, &pods));
+    let checks = Checks::of(&pairs, &accounts?);
+    println!("{checks}\n");
+    if keep {
+        println!("{}", shell_commands::render(&cluster, &pods));
         interrupt.wait();
     }
-    say(start, "taking all of it down");
+    progress(start, "stopping");
     drop(cluster);
     drop(grounds);
-    say(start, "all has ended");
-    verdict.conclude()
+    progress(start, "stopped");
+    checks.result()
 }

@@ -1,4 +1,4 @@
-//! The release binaries: built into `dist/bin`, and from there put where runtimes look.
+//! The release binaries: built into `dist/bin`, installed from there.
 
 use std::env;
 use std::fs::{self, File, Permissions};
@@ -12,17 +12,15 @@ use anyhow::{Context, Result, bail};
 use lab::tools::workspace_dir;
 
 use crate::cargo::{cargo, target_dir};
-use crate::run::{output, run, run_patiently};
+use crate::process::{is_in_path, output, run, run_with_retry};
 
-/// A program that we ship.
+/// A shipped program.
 pub(crate) struct Program {
-    /// Cargo package.
     pub(crate) package: &'static str,
-    /// Name of the binary; of a plugin, it is also the `type`.
+    /// For a plugin also the `type` in a CNI configuration.
     pub(crate) bin: &'static str,
 }
 
-/// The CNI plugins.
 pub(crate) const PLUGINS: &[Program] = &[
     Program {
         package: "plugin",
@@ -34,22 +32,19 @@ pub(crate) const PLUGINS: &[Program] = &[
     },
 ];
 
-/// What runs all the time.
 const DAEMONS: &[Program] = &[Program {
     package: "daemon",
     bin: "headcni-daemon",
 }];
 
-/// All programs, those that are built together in one group, and where they are installed. A plugin
-/// must not be built with what a daemon needs of their common dependencies.
+/// Programs with their install directory. Each group is built alone: a plugin must not get the features
+/// that the daemon enables in common dependencies.
 const GROUPS: [(&[Program], &str); 2] = [(PLUGINS, "opt/cni/bin"), (DAEMONS, "usr/local/bin")];
 
-/// All programs.
 pub(crate) fn programs() -> impl Iterator<Item = &'static Program> {
     GROUPS.into_iter().flat_map(|(programs, _)| programs)
 }
 
-/// Where `make build` leaves the binaries.
 pub(crate) fn bin_dir() -> PathBuf {
     workspace_dir().join("dist/bin")
 }
@@ -74,7 +69,7 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
-/// A `cargo build` for static binaries, still to be told of what.
+/// A `cargo build` for static binaries; the caller adds packages.
 pub(crate) fn static_build() -> Result<Command> {
     let target = musl_target()?;
     let mut command = cargo(&["build", "--release", "--target", target]);
@@ -86,7 +81,7 @@ pub(crate) fn static_build() -> Result<Command> {
     Ok(command)
 }
 
-/// Puts what was built into its directories under a root, `/` if none is named.
+/// Installs the programs below a root directory, `/` by default.
 pub(crate) fn install(args: &[String]) -> Result<()> {
     let root = match args {
         [] => env::var_os("DESTDIR").unwrap_or_default(),
@@ -110,18 +105,20 @@ pub(crate) fn install(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program into a directory so that whoever starts it meanwhile gets the old one or
-/// the new one, whole. A plain copy would also fail while the old one runs.
+/// Replaces a program by rename: a process that starts meanwhile gets the old one or the new one. A plain
+/// copy would also fail while the old one runs.
 fn place(program: &Path, dir: &Path) -> Result<()> {
-    let name = program.file_name().context("a program has a name")?;
+    let name = program
+        .file_name()
+        .context("the program has no file name")?;
     let to = dir.join(name);
     let fresh = dir.join(format!(".{}.{}", name.to_string_lossy(), process::id()));
-    fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     let copied = copy_executable(program, &fresh)
         .and_then(|()| fs::rename(&fresh, &to))
         .with_context(|| format!("copy {} to {}", program.display(), to.display()));
     if copied.is_err() {
-        // The copy failed for a reason that is reported; that it may not exist is not news.
+        // The copy's error is reported; the file may not exist.
         let _ = fs::remove_file(&fresh);
     }
     copied?;
@@ -129,8 +126,8 @@ fn place(program: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program in one large write: the kernel keeps what is written at once in large pieces,
-/// and a process whose program is in small ones starts a tenth of a millisecond later.
+/// Copies a program in one large write: the page cache then holds it in large folios, and a process
+/// starts a tenth of a millisecond sooner.
 pub(crate) fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
     let program = fs::read(from)?;
     let mut file = File::create(to)?;
@@ -139,27 +136,27 @@ pub(crate) fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// The target whose binaries run on this machine and need nothing of it.
+/// The target for static binaries on this machine.
 pub(crate) fn musl_target() -> Result<&'static str> {
     Ok(match env::consts::ARCH {
         "x86_64" => "x86_64-unknown-linux-musl",
         "aarch64" => "aarch64-unknown-linux-musl",
         "riscv64" => "riscv64gc-unknown-linux-musl",
-        other => bail!("no static target is known for {other}"),
+        other => bail!("no static target for {other}"),
     })
 }
 
-/// The variable that names the compiler for the daemon's parts in C, unless the person has chosen one
-/// or there is one that is found without.
+/// The variable that names the compiler for the daemon's C dependencies, unless the caller has set one
+/// or the crate `cc` finds a cross compiler itself.
 ///
-/// What these parts need of C's library they get from musl when they are linked, and they call
-/// nothing that looks different there, so the machine's own compiler does as well as one for musl.
+/// These dependencies call nothing of libc that differs between glibc and musl, and they are linked
+/// with musl, so the machine's own compiler will do.
 fn c_compiler(
     target: &str,
     is_set: impl Fn(&str) -> bool,
     is_found: impl Fn(&str) -> bool,
 ) -> Option<(String, &'static str)> {
-    // What the crate `cc` looks at: https://docs.rs/cc/latest/cc/#external-configuration-via-environment-variables
+    // Read by the crate `cc`: https://docs.rs/cc/latest/cc/#external-configuration-via-environment-variables
     let ours = format!("CC_{}", target.replace('-', "_"));
     let theirs = format!("CC_{target}");
     if [&ours, &theirs, "TARGET_CC", "CC"].into_iter().any(is_set) {
@@ -174,11 +171,6 @@ fn c_compiler(
     Some((ours, compiler))
 }
 
-fn is_in_path(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
 fn ensure_target(target: &str) -> Result<()> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     if Path::new(sysroot.trim())
@@ -190,10 +182,11 @@ fn ensure_target(target: &str) -> Result<()> {
     }
     if Command::new("rustup").arg("--version").output().is_err() {
         bail!(
-            "the standard library for {target} is missing, and rustup to fetch it: install rustup"
+            "the standard library for {target} is missing: install rustup (https://rustup.rs), or \
+             your distribution's package of it"
         );
     }
-    run_patiently(Instant::now(), "rustup", || {
+    run_with_retry(Instant::now(), "rustup", || {
         let mut command = Command::new("rustup");
         command
             .args(["target", "add", target])
@@ -207,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_own_compiler_is_taken_where_no_other_is_there_or_chosen() {
+    fn the_machines_compiler_is_used_unless_another_is_installed_or_set() {
         const TARGET: &str = "x86_64-unknown-linux-musl";
         let chosen = |set: &[&str], found: &[&str]| {
             c_compiler(
@@ -224,12 +217,12 @@ mod tests {
         for name in ["CC", "TARGET_CC", "CC_x86_64-unknown-linux-musl"] {
             assert_eq!(chosen(&[name], &["cc"]), None);
         }
-        // The build says then what it misses.
+        // The build then reports what is missing.
         assert_eq!(chosen(&[], &[]), None);
     }
 
     #[test]
-    fn a_placed_program_is_executable_and_replaces_the_old_one() {
+    fn an_installed_program_is_executable_and_replaces_the_old_one() {
         let dir = env::temp_dir().join(format!("xtask-place-{}", process::id()));
         let (from, into) = (dir.join("headcni"), dir.join("opt"));
         fs::create_dir_all(&dir).unwrap();

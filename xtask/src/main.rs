@@ -1,4 +1,4 @@
-//! What the Makefile calls. `make help` tells what for.
+//! The commands behind the Makefile's targets; `make help` lists them.
 
 mod bench;
 mod cargo;
@@ -6,8 +6,8 @@ mod chart;
 mod check;
 mod demo;
 mod dist;
-mod elf;
-mod run;
+mod privilege;
+mod process;
 mod test;
 mod tools;
 
@@ -39,7 +39,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ("install", rest) => dist::install(rest),
         ("test", []) => test::test(),
         ("tools", rest) => tools::run(rest),
-        (_, []) => bail!("no command {command:?}: run \"make help\""),
+        (_, []) => bail!("unknown command {command:?}: run \"make help\""),
         (_, [extra, ..]) => bail!("{command} takes no argument {extra:?}"),
     }
 }

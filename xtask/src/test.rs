@@ -1,133 +1,125 @@
-//! Everything, on a machine that has only Rust, Go and apt.
+//! `make test` and `make e2e`: build as the caller, then run the test programs as root.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use lab::tools::{TAILSCALE, cache_dir, workspace_dir};
-use serde_json::Value;
+use anyhow::{Context, Result};
+use lab::tools::{TAILSCALE, workspace_dir};
 
-use crate::cargo::{cargo, metadata};
-use crate::check::check;
-use crate::run::{is_root, run, say};
-use crate::{chart, dist, tools};
+use crate::cargo::{cargo, target_dir};
+use crate::check::{check, timed};
+use crate::privilege::{as_root, require_root_available, run_as_root};
+use crate::process::{output, progress, run};
+use crate::tools::{self, ToolSet, nextest};
+use crate::{chart, dist};
 
-/// The test targets, in whatever crate, that need a real Kubernetes.
-const END_TO_END: &str = "kubernetes";
-/// Those whose tests have meshes, and mostly wait.
-const MESHES: &str = "mesh";
+/// Test targets, in whatever crate, that need a real Kubernetes.
+const END_TO_END: &str = "kind(test) & binary(kubernetes)";
 
-/// Fetches, builds, checks, and then runs every test against the real components, but not those
-/// against a real Kubernetes.
+/// Every check and every test, except those that need a real Kubernetes.
 pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
-    insist_on_root("make test")?;
-    tools::ensure()?;
+    require_root_available("make test")?;
+    tools::ensure("make test", &ToolSet::test())?;
     check()?;
-    run(&mut cargo(&["test", "--workspace", "--doc"]))?;
-    let targets = test_targets(&metadata()?);
-    let others = targets.iter().map(String::as_str);
-    let others = others.filter(|target| ![END_TO_END, MESHES].contains(target));
-    let others = run(&mut test_these(others));
-    // A test that waits for minutes needs no core, and must not take one from others. Two at a time is
-    // what those that have work to do agree on among themselves. They tell how long repairs took.
-    let mut meshes = test_these([MESHES].into_iter());
-    let meshes = run(meshes.args(["--", "--test-threads=3", "--show-output"]));
-    others.and(meshes)?;
-    say(start, "test: all passed");
+    timed("doc tests", || {
+        run(&mut cargo(&["test", "--workspace", "--doc"]))
+    })?;
+    let tests = timed("build of tests", || TestPrograms::build(&["--tests"]))?;
+    timed("integration tests", || {
+        tests.run(&format!("kind(test) - ({END_TO_END})"))
+    })?;
+    progress(start, "test: passed");
     Ok(())
 }
 
-/// Fetches, builds, and then looks at the chart, and runs the tests against a real Kubernetes.
+/// The chart, and the tests against a real Kubernetes.
 pub(crate) fn end_to_end() -> Result<()> {
     let start = Instant::now();
-    insist_on_root("make e2e")?;
-    tools::ensure_for_kubernetes()?;
-    dist::build()?;
-    chart::run(&[])?;
-    lay_out_image()?;
-    let mut tests = test_these([END_TO_END].into_iter());
-    // Each has a cluster, and waits for it most of the time. Some have measured something.
-    run(tests.args(["--", "--test-threads=2", "--show-output"]))?;
-    say(start, "e2e: all passed");
+    require_root_available("make e2e")?;
+    tools::ensure("make e2e", &ToolSet::e2e())?;
+    timed("release build", dist::build)?;
+    timed("chart", || chart::run(&[]))?;
+    timed("image", lay_out_image)?;
+    let tests = timed("build of tests", || {
+        TestPrograms::build(&["--test", "kubernetes"])
+    })?;
+    timed("tests", || tests.run(END_TO_END))?;
+    progress(start, "e2e: passed");
     Ok(())
 }
 
-/// The files of the image, which workers then run Pods of.
+/// More tests at once than cores: most of them wait for processes and timers. Those that don't are in
+/// groups, in `.config/nextest.toml`.
+pub(crate) fn threads() -> [String; 2] {
+    let cores = available_parallelism().map_or(2, usize::from);
+    ["--test-threads".to_owned(), (2 * cores).to_string()]
+}
+
+/// Built test programs, and the files that let nextest run them without cargo.
+struct TestPrograms {
+    cargo_metadata: PathBuf,
+    binaries_metadata: PathBuf,
+}
+
+impl TestPrograms {
+    /// Builds the programs that cargo's options select.
+    fn build(selection: &[&str]) -> Result<Self> {
+        let dir = target_dir()?.join("nextest");
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        let list = ["list", "--workspace", "--list-type", "binaries-only"];
+        let binaries = output(
+            nextest(&list)
+                .args(["--message-format", "json"])
+                .args(selection),
+        )?;
+        let metadata = output(&mut cargo(&["metadata", "--format-version=1", "--locked"]))?;
+        let programs = Self {
+            cargo_metadata: dir.join("cargo-metadata.json"),
+            binaries_metadata: dir.join("binaries-metadata.json"),
+        };
+        write(&programs.binaries_metadata, &binaries)?;
+        write(&programs.cargo_metadata, &metadata)?;
+        Ok(programs)
+    }
+
+    /// Runs the tests of a filterset as root. All of them, even after a failure.
+    fn run(&self, filter: &str) -> Result<()> {
+        let mut command = nextest(&["run", "--filterset", filter]);
+        command
+            .args(threads())
+            .arg("--cargo-metadata")
+            .arg(&self.cargo_metadata)
+            .arg("--binaries-metadata")
+            .arg(&self.binaries_metadata)
+            .env("HEADCNI_BIN_DIR", dist::bin_dir());
+        run_as_root(command)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    File::create(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("write {}", path.display()))
+}
+
+/// Lays out the image's files, which the tests' kubelets run Pods of. As root: they belong to root
+/// in the image too.
 fn lay_out_image() -> Result<()> {
     let dir = workspace_dir().join("dist/image");
     if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        let mut remove = Command::new("rm");
+        remove.arg("-rf").arg(&dir);
+        run(&mut as_root(remove)?)?;
     }
     let mut build = Command::new(workspace_dir().join("image/build"));
-    let tailscaled = TAILSCALE.program("tailscaled");
+    build.arg("--root").arg(&dir);
     build
-        .arg("--root")
-        .arg(&dir)
         .arg("--tailscaled")
-        .arg(tailscaled);
-    run(&mut build)
-}
-
-fn insist_on_root(command: &str) -> Result<()> {
-    if !is_root()? {
-        bail!("tests make network namespaces, and only root may: run \"sudo {command}\"");
-    }
-    Ok(())
-}
-
-/// All of them, even after a failure: on a slow machine one wants to know once. Cargo runs one target
-/// after the other, so whoever starts whole clusters has the machine for itself.
-fn test_these<'a>(targets: impl Iterator<Item = &'a str>) -> Command {
-    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    for target in targets {
-        command.args(["--test", target]);
-    }
-    command
-        .env("HEADCNI_BIN_DIR", dist::bin_dir())
-        .env("HEADCNI_CACHE", cache_dir());
-    command
-}
-
-/// The names of the workspace's test targets. Several crates may have one of the same name.
-fn test_targets(metadata: &Value) -> BTreeSet<String> {
-    let rows = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let members = rows(&metadata["workspace_members"]);
-    let packages = rows(&metadata["packages"]).into_iter();
-    packages
-        .filter(|package| members.contains(&package["id"]))
-        .flat_map(|package| rows(&package["targets"]))
-        .filter(|target| rows(&target["kind"]).iter().any(|kind| kind == "test"))
-        .filter_map(|target| Some(target["name"].as_str()?.to_owned()))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn the_tests_of_the_workspace_are_known_by_name() {
-        let target = |kind: &str, name: &str| json!({ "kind": [kind], "name": name });
-        let metadata = json!({
-            "workspace_members": ["a", "b"],
-            "packages": [
-                { "id": "a", "targets": [target("lib", "a"), target("test", "mesh")] },
-                { "id": "b", "targets": [target("test", "mesh"), target("test", "real")] },
-                { "id": "serde", "targets": [target("test", "theirs")] },
-            ],
-        });
-        let names: Vec<_> = test_targets(&metadata).into_iter().collect();
-        assert_eq!(names, ["mesh", "real"]);
-    }
-
-    #[test]
-    fn there_are_tests_with_a_mesh_and_against_a_real_kubernetes() {
-        let targets = test_targets(&metadata().unwrap());
-        assert!([END_TO_END, MESHES].iter().all(|it| targets.contains(*it)));
-    }
+        .arg(TAILSCALE.program("tailscaled"));
+    run(&mut as_root(build)?)
 }

@@ -1,4 +1,4 @@
-{{/* What values.schema.json can't say. Each message names the value and the way out. */}}
+{{/* Checks that values.schema.json can't express. */}}
 {{- define "headcni.checks" -}}
 {{- if and .Values.headscale.existingSecret .Values.headscale.createSecret.enabled }}
 {{- fail "headscale.existingSecret and headscale.createSecret.enabled contradict each other: leave one of them out" }}
@@ -10,7 +10,7 @@
 {{- fail "headscale.inCluster.address is missing: name an address of headscale.inCluster.nodeName that all nodes reach" }}
 {{- end }}
 {{- if and .Values.headscale.inCluster.enabled (not .Values.headscale.inCluster.nodeName) }}
-{{- fail "headscale.inCluster.nodeName is missing: its database stays on one node, so say on which" }}
+{{- fail "headscale.inCluster.nodeName is missing: its database stays on one node, so name that node" }}
 {{- end }}
 {{- range $key, $value := .Values.config.headscale }}
 {{- if and (eq $key "apiKeyFile") $value (has "api-key" (include "headcni.secretKeys" $ | fromJsonArray)) }}
@@ -30,7 +30,7 @@
 {{- fail "metrics.serviceMonitor.enabled: Prometheus does not reach a loopback address: set metrics.onNodeAddress to true" }}
 {{- end }}
 {{- if lookup "apps/v1" "DaemonSet" .Values.namespace "headcni-uninstall" }}
-{{- fail (printf "an earlier uninstallation is still at work, and would take away what is installed now: kubectl -n %s delete daemonset,job headcni-uninstall" .Values.namespace) }}
+{{- fail (printf "an earlier uninstallation is still at work and would remove the new installation: kubectl -n %s delete daemonset,job headcni-uninstall" .Values.namespace) }}
 {{- end }}
 {{- if and .Values.coredns.stub.enabled (not (include "headcni.domain" .)) }}
 {{- fail "coredns.stub.domain is missing: name the mesh's domain, Headscale's dns.base_domain" }}

@@ -53,7 +53,7 @@ http://{{ .Values.headscale.inCluster.address }}:{{ .Values.headscale.inCluster.
 {{- define "headcni.hasTailscaled" -}}
 {{- $mode := dig "tailscale" "mode" "auto" .Values.config -}}
 {{- $isOurs := or (has $mode (list "daemon" "container")) (and (eq $mode "auto") (include "headcni.url" .)) -}}
-{{- $isApart := eq (dig "tailscale" "namespace" "auto" .Values.config) "own" -}}
+{{- $isApart := eq (dig "tailscale" "netns" "auto" .Values.config) "own" -}}
 {{- if and .Values.tailscaled.ownContainer $isOurs (not $isApart) }}true{{ end -}}
 {{- end }}
 
@@ -216,7 +216,7 @@ seLinuxOptions: {type: spc_t, level: s0}
 
 {{/* What of the node the daemon works with, under the same paths as on the node. */}}
 {{- define "headcni.nodeMounts" -}}
-{{- $isApart := eq (dig "tailscale" "namespace" "auto" .Values.config) "own" -}}
+{{- $isApart := eq (dig "tailscale" "netns" "auto" .Values.config) "own" -}}
 - {name: run, mountPath: /run/headcni}
 - {name: state, mountPath: /var/lib/headcni}
 - {name: cni-data, mountPath: /var/lib/cni}
@@ -236,10 +236,10 @@ seLinuxOptions: {type: spc_t, level: s0}
 {{- if not (hasPrefix "/var/lib/headcni/" $stateDir) }}
 - {name: tailscale-state, mountPath: {{ $stateDir }}}
 {{- end }}
-{{- if .Values.keepOff.networkManager }}
+{{- if .Values.unmanagedLinks.networkManager }}
 - {name: network-manager, mountPath: /etc/NetworkManager/conf.d}
 {{- end }}
-{{- if .Values.keepOff.systemdNetworkd }}
+{{- if .Values.unmanagedLinks.systemdNetworkd }}
 - {name: networkd, mountPath: /etc/systemd/network}
 - {name: networkd-conf, mountPath: /etc/systemd/networkd.conf.d}
 - {name: networkd-program, mountPath: /usr/lib/systemd/systemd-networkd, readOnly: true}
@@ -275,11 +275,11 @@ seLinuxOptions: {type: spc_t, level: s0}
 - name: tailscale-state
   hostPath: {path: {{ $stateDir }}, type: DirectoryOrCreate}
 {{- end }}
-{{- if .Values.keepOff.networkManager }}
+{{- if .Values.unmanagedLinks.networkManager }}
 - name: network-manager
   hostPath: {path: /etc/NetworkManager/conf.d, type: Directory}
 {{- end }}
-{{- if .Values.keepOff.systemdNetworkd }}
+{{- if .Values.unmanagedLinks.systemdNetworkd }}
 - name: networkd
   hostPath: {path: /etc/systemd/network, type: DirectoryOrCreate}
 - name: networkd-conf

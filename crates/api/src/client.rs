@@ -1,213 +1,165 @@
-//! Asks the daemon: blocking, and never for longer than the caller has patience.
+//! A typed client of the daemon's API.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::http::{HttpClient, HttpError, Response};
 use crate::messages::{
-    Ask, Condition, Interface, Lease, MAX_ANSWER_BYTES, Pod, PodCidr, Request, Route, Status,
+    Condition, ErrorBody, Interface, Lease, MAX_RESPONSE_BYTES, Pod, PodCidr, Resource, Route,
+    Status,
 };
 
-/// Why there is no answer.
+/// Why the daemon's answer is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
-    #[error("reach the daemon at {}: is headcni-daemon running, and are you root?", path.display())]
-    Unreachable {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel says.
+    /// The daemon can't be reached, or its response is incomplete.
+    #[error("get {resource} from headcni-daemon: is it running, and are you root?")]
+    Http {
+        /// The resource.
+        resource: Resource,
+        /// What failed.
         #[source]
-        source: io::Error,
+        source: HttpError,
     },
-    /// It takes too long.
-    #[error("the daemon at {} did not answer within {patience:?}", path.display())]
-    Late {
-        /// The socket.
-        path: PathBuf,
-        /// What it was given.
-        patience: Duration,
+    /// The daemon answered with an error.
+    #[error("get {resource} from headcni-daemon: {status}: {message}")]
+    Status {
+        /// The resource.
+        resource: Resource,
+        /// The HTTP status code.
+        status: u16,
+        /// The daemon's error message.
+        message: String,
     },
-    /// The connection broke.
-    #[error("talk to the daemon at {}", path.display())]
-    Broken {
-        /// The socket.
-        path: PathBuf,
-        /// How.
-        #[source]
-        source: io::Error,
-    },
-    /// What came is no answer.
-    #[error("the daemon's answer to {ask} can't be understood")]
-    Garbled {
-        /// What was asked.
-        ask: Ask,
+    /// The body is not the expected JSON.
+    #[error("decode {resource} from headcni-daemon")]
+    Decode {
+        /// The resource.
+        resource: Resource,
         /// What is wrong with it.
         #[source]
         source: serde_json::Error,
     },
-    /// The daemon's own words.
-    #[error("the daemon has no answer to {ask}: {message}")]
-    Refused {
-        /// What was asked.
-        ask: Ask,
-        /// Why not.
-        message: String,
-    },
 }
 
-/// A connection to the daemon.
-#[derive(Debug)]
+/// A client of the daemon. Each call is a request of its own.
+#[derive(Clone, Debug)]
 pub struct Client {
-    stream: UnixStream,
-    path: PathBuf,
-    patience: Duration,
-    /// What came after the end of the last line.
-    rest: Vec<u8>,
-}
-
-#[derive(Deserialize)]
-struct Envelope<T> {
-    answer: Option<T>,
-    error: Option<String>,
+    http: HttpClient,
 }
 
 impl Client {
-    /// Connects, within `patience`. Each question has as long again.
-    pub fn connect(path: &Path, patience: Duration) -> Result<Self, ClientError> {
-        // Where many wait to be let in, connecting waits without end; so that is for a thread.
-        let (sender, connected) = mpsc::channel();
-        let target = path.to_owned();
-        let unreachable = |source| ClientError::Unreachable {
-            path: path.to_owned(),
-            source,
-        };
-        thread::Builder::new()
-            .spawn(move || sender.send(UnixStream::connect(target)))
-            .map_err(unreachable)?;
-        let stream = match connected.recv_timeout(patience) {
-            Ok(connected) => connected.map_err(unreachable)?,
-            Err(_) => return Err(late(path, patience)),
-        };
-        Ok(Self {
-            stream,
-            path: path.to_owned(),
-            patience,
-            rest: Vec::new(),
-        })
-    }
-
-    /// How the daemon is.
-    pub fn status(&mut self) -> Result<Status, ClientError> {
-        self.ask(Ask::Status)
-    }
-
-    /// Which pods there are.
-    pub fn pods(&mut self) -> Result<Vec<Pod>, ClientError> {
-        self.ask(Ask::Pods)
-    }
-
-    /// Which addresses are given.
-    pub fn leases(&mut self) -> Result<Vec<Lease>, ClientError> {
-        self.ask(Ask::Leases)
-    }
-
-    /// The links of pods.
-    pub fn interfaces(&mut self) -> Result<Vec<Interface>, ClientError> {
-        self.ask(Ask::Interfaces)
-    }
-
-    /// Our routes.
-    pub fn routes(&mut self) -> Result<Vec<Route>, ClientError> {
-        self.ask(Ask::Routes)
-    }
-
-    /// Where this node's pods have their addresses from.
-    pub fn pod_cidr(&mut self) -> Result<PodCidr, ClientError> {
-        self.ask(Ask::PodCidr)
-    }
-
-    /// What must hold, and whether it does.
-    pub fn conditions(&mut self) -> Result<Vec<Condition>, ClientError> {
-        self.ask(Ask::Conditions)
-    }
-
-    fn ask<T: DeserializeOwned>(&mut self, ask: Ask) -> Result<T, ClientError> {
-        let line = self
-            .exchange(&Request::ask_line(ask))
-            .map_err(|error| self.broken(error))?;
-        let garbled = |source| ClientError::Garbled { ask, source };
-        let envelope: Envelope<T> = serde_json::from_slice(&line).map_err(garbled)?;
-        match (envelope.answer, envelope.error) {
-            (Some(answer), _) => Ok(answer),
-            (None, message) => Err(ClientError::Refused {
-                ask,
-                message: message.unwrap_or_else(|| "it said nothing".to_owned()),
-            }),
+    /// A client of the daemon at `socket`; no call takes longer than `timeout`.
+    pub fn new(socket: impl Into<PathBuf>, timeout: Duration) -> Self {
+        Self {
+            http: HttpClient::new(socket)
+                .timeout(timeout)
+                .max_body_bytes(MAX_RESPONSE_BYTES),
         }
     }
 
-    fn exchange(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
-        let deadline = Instant::now() + self.patience;
-        self.stream.set_write_timeout(Some(remaining(deadline)?))?;
-        self.stream.write_all(question)?;
-        let mut line = std::mem::take(&mut self.rest);
-        let mut chunk = [0; 8192];
-        let mut searched = 0;
-        loop {
-            if let Some(at) = line[searched..].iter().position(|byte| *byte == b'\n') {
-                self.rest = line.split_off(searched + at + 1);
-                return Ok(line);
-            }
-            searched = line.len();
-            if searched > MAX_ANSWER_BYTES {
-                return Err(io::Error::new(
-                    ErrorKind::InvalidData,
-                    format!("the answer has more than {MAX_ANSWER_BYTES} bytes"),
-                ));
-            }
-            self.stream.set_read_timeout(Some(remaining(deadline)?))?;
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(count) => line.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    /// A summary of the daemon and its node.
+    pub fn status(&self) -> Result<Status, ClientError> {
+        self.get(Resource::Status)
+    }
+
+    /// The pods of the node.
+    pub fn pods(&self) -> Result<Vec<Pod>, ClientError> {
+        self.get(Resource::Pods)
+    }
+
+    /// The addresses in use.
+    pub fn leases(&self) -> Result<Vec<Lease>, ClientError> {
+        self.get(Resource::Leases)
+    }
+
+    /// The host sides of the pods' veths.
+    pub fn interfaces(&self) -> Result<Vec<Interface>, ClientError> {
+        self.get(Resource::Interfaces)
+    }
+
+    /// The routes that headcni installed.
+    pub fn routes(&self) -> Result<Vec<Route>, ClientError> {
+        self.get(Resource::Routes)
+    }
+
+    /// The node's pod CIDRs.
+    pub fn pod_cidr(&self) -> Result<PodCidr, ClientError> {
+        self.get(Resource::PodCidr)
+    }
+
+    /// The daemon's conditions.
+    pub fn conditions(&self) -> Result<Vec<Condition>, ClientError> {
+        self.get(Resource::Conditions)
+    }
+
+    fn get<T: DeserializeOwned>(&self, resource: Resource) -> Result<T, ClientError> {
+        let response = self.http.get(&resource.path());
+        let Response { status, body } =
+            response.map_err(|source| ClientError::Http { resource, source })?;
+        if status != 200 {
+            let body: ErrorBody = serde_json::from_slice(&body).unwrap_or_default();
+            return Err(ClientError::Status {
+                resource,
+                status,
+                message: body.error,
+            });
         }
+        serde_json::from_slice(&body).map_err(|source| ClientError::Decode { resource, source })
     }
-
-    fn broken(&self, source: io::Error) -> ClientError {
-        match source.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => late(&self.path, self.patience),
-            _ => ClientError::Broken {
-                path: self.path.clone(),
-                source,
-            },
-        }
-    }
-}
-
-fn late(path: &Path, patience: Duration) -> ClientError {
-    ClientError::Late {
-        path: path.to_owned(),
-        patience,
-    }
-}
-
-fn remaining(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    // For the kernel, no time is as long as it takes.
-    if left.is_zero() {
-        return Err(ErrorKind::TimedOut.into());
-    }
-    Ok(left)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn status_of(response: &str) -> Result<Status, ClientError> {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let response = response.to_owned();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1000];
+            let count = stream.read(&mut request).unwrap();
+            assert!(request[..count].starts_with(b"GET /v1/status HTTP/1.1\r\n"));
+            stream.write_all(response.as_bytes()).unwrap();
+        });
+        let status = Client::new(&socket, Duration::from_secs(20)).status();
+        server.join().unwrap();
+        status
+    }
+
+    #[test]
+    fn a_response_is_decoded() {
+        let status = status_of("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"pods\":7}");
+        assert_eq!(status.unwrap().pods, 7);
+    }
+
+    #[rstest]
+    #[case(
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 16\r\n\r\n{\"error\":\"oops\"}",
+        "500: oops"
+    )]
+    #[case("HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\nx", "404: ")]
+    #[case("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "decode status")]
+    fn an_error_names_resource_and_cause(#[case] response: &str, #[case] part: &str) {
+        let error = status_of(response).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("status"), "{error}");
+    }
+
+    #[test]
+    fn a_daemon_that_is_away_is_an_error_with_a_remedy() {
+        let client = Client::new("/nonexistent/s", Duration::from_secs(1));
+        let error = client.status().unwrap_err().to_string();
+        assert!(error.contains("is it running"), "{error}");
+    }
+}

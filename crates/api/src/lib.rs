@@ -1,11 +1,12 @@
-//! Formats of headcni that cross a process border, and where they live.
+//! Wire formats that cross a process border: the daemon's API, CNI events, `subnet.env`, paths.
 //!
-//! Whoever writes such a format and whoever reads it link this crate, so that the two can't
-//! disagree. It decides nothing and touches no network.
+//! Both sides of each format link this crate, so they can't disagree.
 
 #[cfg(unix)]
 pub mod client;
 pub mod event;
+#[cfg(unix)]
+pub mod http;
 pub mod messages;
 pub mod paths;
 pub mod subnet_env;

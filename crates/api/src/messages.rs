@@ -1,64 +1,46 @@
-//! What is said on the daemon's socket: a line of JSON per message.
+//! The daemon's API on its Unix socket: `GET /v1/<resource>` and `POST /v1/events`.
 //!
-//! ```text
-//! {"version":1,"event":{…}}       how a call of the plugin went; nobody answers
-//! {"version":1,"ask":"status"}    a question
-//! {"version":1,"answer":…}        its answer
-//! {"version":1,"error":"…"}       or why there is none
-//! ```
-//!
-//! Unknown keys are ignored and absent ones have defaults, so that the two sides can be replaced
-//! one after the other. The version rises only if that is not enough.
-
-mod answers;
+//! Bodies are JSON. Unknown keys are ignored and absent ones have defaults, so daemon, plugin and
+//! tools can be upgraded one after the other.
 
 use std::fmt;
-use std::str::FromStr;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
-pub use answers::{
-    Answer, Condition, Interface, Lease, Pod, PodCidr, PodState, Route, RouteKind, Status,
-};
+use crate::event::EventPod;
 
-/// The version of all messages that we write.
-pub const VERSION: u32 = 1;
+/// Where the plugin posts an [`Event`](crate::event::Event).
+pub const EVENTS_PATH: &str = "/v1/events";
 
-/// The longest line that the daemon reads, without its end.
-pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
+/// The largest event that the daemon accepts.
+pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
-/// The longest line that the daemon writes, without its end: all pods of a crowded node, and more.
-pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+/// The largest response that a client accepts: thousands of pods.
+pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
-/// How large the spool may grow. What the plugin can't say goes there; what doesn't fit is lost.
-pub const MAX_SPOOL_BYTES: u64 = 1024 * 1024;
-
-/// The spool's name, in the directory of the socket.
-pub const SPOOL_NAME: &str = "events.spool";
-
-/// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ask {
-    /// How the daemon is: [`Status`].
+/// A resource that the daemon serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// [`Status`].
     Status,
-    /// Which pods there are: a list of [`Pod`].
+    /// A list of [`Pod`].
     Pods,
-    /// Which addresses are given: a list of [`Lease`].
+    /// A list of [`Lease`].
     Leases,
-    /// The links of pods: a list of [`Interface`].
+    /// A list of [`Interface`].
     Interfaces,
-    /// Our routes: a list of [`Route`].
+    /// A list of [`Route`].
     Routes,
-    /// Where this node's pods have their addresses from: [`PodCidr`].
+    /// [`PodCidr`].
     PodCidr,
-    /// What must hold, and whether it does: a list of [`Condition`].
+    /// A list of [`Condition`].
     Conditions,
 }
 
-impl Ask {
-    /// All of them.
+impl Resource {
+    /// All resources.
     pub const ALL: [Self; 7] = [
         Self::Status,
         Self::Pods,
@@ -69,8 +51,8 @@ impl Ask {
         Self::Conditions,
     ];
 
-    /// As it stands in a message.
-    pub fn as_str(self) -> &'static str {
+    /// The last segment of its path.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Status => "status",
             Self::Pods => "pods",
@@ -81,139 +63,283 @@ impl Ask {
             Self::Conditions => "conditions",
         }
     }
+
+    /// Its path, such as `/v1/status`.
+    pub fn path(self) -> String {
+        format!("/v1/{self}")
+    }
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.name())
     }
 }
 
-impl FromStr for Ask {
-    type Err = RequestError;
-
-    fn from_str(text: &str) -> Result<Self, RequestError> {
-        Self::ALL
-            .into_iter()
-            .find(|ask| ask.as_str() == text)
-            .ok_or_else(|| RequestError::UnknownAsk(text.chars().take(64).collect()))
-    }
+/// The body of every response whose status is not 2xx.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What went wrong.
+    pub error: String,
 }
 
-/// What is said to the daemon.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Request {
-    /// A call of the plugin has ended.
-    Event(Box<Event>),
-    /// Somebody wants to know.
-    Ask(Ask),
+/// A summary of the daemon and its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Status {
+    /// The version of headcni-daemon.
+    pub version: String,
+    /// Seconds since the daemon started.
+    pub uptime_seconds: u64,
+    /// The node's name in Kubernetes.
+    pub node_name: String,
+    /// The node's pod CIDRs; empty until they are known.
+    pub pod_cidrs: Vec<IpNet>,
+    /// `native` or `bridge`.
+    pub mode: String,
+    /// Whether all required conditions are `True`.
+    pub ready: bool,
+    /// The number of attached pods.
+    pub pods: u64,
+    /// All conditions.
+    pub conditions: Vec<Condition>,
 }
 
-/// A line that is no request. The text is for whoever sent it.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// Not a message at all.
-    #[error("a message must be one line of JSON like {{\"version\":1,\"ask\":\"status\"}}")]
-    NoMessage(#[source] serde_json::Error),
-    /// Of a time to come.
-    #[error(
-        "version {0} is not spoken here, only up to {VERSION}: replace the older of the two programs"
-    )]
-    Newer(u32),
-    /// A question that nobody has an answer to.
-    #[error(
-        "ask {0:?} is none of status, pods, leases, interfaces, routes, podcidr and conditions"
-    )]
-    UnknownAsk(String),
-    /// Neither the one nor the other.
-    #[error("a message has either an event or an ask")]
-    Empty,
-    /// More than fits into memory.
-    #[error("a message may have {MAX_REQUEST_BYTES} bytes at the most")]
-    TooLong,
+/// The body of `/ready` on the admin address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Readiness {
+    /// Whether all required conditions are `True`.
+    pub ready: bool,
+    /// All conditions.
+    pub conditions: Vec<Condition>,
 }
 
-#[derive(Deserialize)]
-struct Version {
-    version: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Envelope<E, A> {
-    version: u32,
+/// A health statement, as Kubernetes has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Condition {
+    /// Its name, such as `MeshJoined`.
+    pub name: String,
+    /// Whether it is met.
+    pub status: ConditionStatus,
+    /// Whether the node is unready unless it is `True`.
+    pub required: bool,
+    /// The cause in one word, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<E>,
+    pub reason: Option<String>,
+    /// What was observed.
+    pub message: String,
+    /// What you can do about it, if there is something to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ask: Option<A>,
+    pub remedy: Option<String>,
+    /// When `status` last changed: RFC 3339, UTC.
+    pub since: String,
 }
 
-impl Request {
-    /// Reads a line, with or without its end.
-    pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
-        // First alone: nobody knows what the rest of a newer one looks like.
-        let Version { version } = serde_json::from_slice(line).map_err(RequestError::NoMessage)?;
-        if version > VERSION {
-            return Err(RequestError::Newer(version));
-        }
-        let envelope: Envelope<Box<Event>, String> =
-            serde_json::from_slice(line).map_err(RequestError::NoMessage)?;
-        match (envelope.event, envelope.ask) {
-            (Some(event), None) => Ok(Self::Event(event)),
-            (None, Some(ask)) => ask.parse().map(Self::Ask),
-            _ => Err(RequestError::Empty),
-        }
-    }
-
-    /// The line of a question.
-    pub fn ask_line(ask: Ask) -> Vec<u8> {
-        line_of(&Envelope::<(), _> {
-            version: VERSION,
-            event: None,
-            ask: Some(ask),
-        })
-    }
-
-    /// The line of an event; none if it is longer than a line may be.
-    pub fn event_line(event: &Event) -> Option<Vec<u8>> {
-        let line = line_of(&Envelope::<_, ()> {
-            version: VERSION,
-            event: Some(event),
-            ask: None,
-        });
-        (line.len() <= MAX_REQUEST_BYTES).then_some(line)
-    }
+/// The status of a [`Condition`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    /// Met.
+    True,
+    /// Not met.
+    False,
+    /// Not checked yet, or not possible to check.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
-/// The line of an answer, or of the reason why there is none.
-pub fn answer_line(answer: Result<&Answer, &str>) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Envelope<'a> {
-        version: u32,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        answer: Option<&'a Answer>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<&'a str>,
-    }
-    let envelope = |answer: Result<&_, &_>| {
-        line_of(&Envelope {
-            version: VERSION,
-            answer: answer.ok().copied(),
-            error: answer.err().copied(),
-        })
-    };
-    let line = envelope(answer.as_ref());
-    if line.len() > MAX_ANSWER_BYTES {
-        return envelope(Err(&"the answer is too long to be sent"));
-    }
-    line
+/// One interface of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Pod {
+    /// The container's id.
+    pub container: String,
+    /// The interface in the container.
+    pub ifname: String,
+    /// The CNI network's name.
+    pub network: String,
+    /// The pod, if the runtime named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<EventPod>,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// The host side of its veth, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_link: Option<String>,
+    /// The MAC of the interface in the container, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// When it was attached, in milliseconds since 1970; 0 if unknown.
+    pub since_unix_ms: u64,
+    /// The state of its attachment.
+    pub state: PodState,
 }
 
-fn line_of(message: &impl Serialize) -> Vec<u8> {
-    // Neither fails: keys are texts, and memory takes all that is written to it.
-    let mut line = serde_json::to_vec(message).unwrap_or_default();
-    line.push(b'\n');
-    line
+/// The state of an attachment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PodState {
+    /// Its ADD succeeded.
+    Attached,
+    /// Its ADD started and has not ended, or crashed.
+    HalfMade,
+    /// Its netns is gone, but no DEL was seen.
+    Gone,
+    /// A state that a newer daemon reports.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// An address in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The address.
+    pub ip: IpAddr,
+    /// The id of the container that has it.
+    #[serde(default)]
+    pub container: String,
+    /// The interface in the container, if the store has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ifname: Option<String>,
+    /// The pod, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<EventPod>,
+}
+
+/// The host side of a pod's veth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its ifindex.
+    pub index: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Its MAC.
+    pub mac: String,
+    /// The pod at its other end, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<EventPod>,
+}
+
+/// A route that headcni installed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Route {
+    /// Its destination.
+    pub dst: IpNet,
+    /// The outgoing interface, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dev: Option<String>,
+    /// The routing table; 254 is `main`.
+    #[serde(default)]
+    pub table: u32,
+    /// Its type.
+    #[serde(default)]
+    pub kind: RouteKind,
+}
+
+/// The type of a route, as in `ip route`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouteKind {
+    /// Forwards packets.
+    Unicast,
+    /// Rejects packets with an ICMP error.
+    Unreachable,
+    /// Drops packets.
+    Blackhole,
+    /// Any other type.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// The node's pod CIDRs and where they come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodCidr {
+    /// The node's pod CIDRs; empty until they are known.
+    pub local: Vec<IpNet>,
+    /// The cluster CIDRs.
+    pub base: Vec<IpNet>,
+    /// The source that decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Why they are unknown, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Each source that was tried and what it had, one line each.
+    pub tried: Vec<String>,
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_the_documented_ones() {
+        let paths = Resource::ALL.map(Resource::path);
+        assert_eq!(
+            paths.join(" "),
+            "/v1/status /v1/pods /v1/leases /v1/interfaces /v1/routes /v1/podcidr /v1/conditions"
+        );
+    }
+
+    #[rstest]
+    #[case(json!("True"), ConditionStatus::True)]
+    #[case(json!("False"), ConditionStatus::False)]
+    #[case(json!("Maybe"), ConditionStatus::Unknown)]
+    fn a_status_of_a_newer_daemon_is_unknown(
+        #[case] text: serde_json::Value,
+        #[case] status: ConditionStatus,
+    ) {
+        assert_eq!(
+            serde_json::from_value::<ConditionStatus>(text).unwrap(),
+            status
+        );
+    }
+
+    #[test]
+    fn keys_of_a_newer_daemon_are_ignored_and_absent_ones_have_defaults() {
+        let pod: Pod =
+            serde_json::from_value(json!({ "container": "c", "state": "new", "x": 1 })).unwrap();
+        assert_eq!(
+            pod,
+            Pod {
+                container: "c".to_owned(),
+                ..Pod::default()
+            }
+        );
+        assert_eq!(
+            serde_json::from_str::<Status>("{}").unwrap(),
+            Status::default()
+        );
+    }
+
+    #[test]
+    fn a_condition_has_no_keys_for_what_it_does_not_have() {
+        let condition = Condition {
+            name: "MeshJoined".to_owned(),
+            status: ConditionStatus::True,
+            ..Condition::default()
+        };
+        assert_eq!(
+            serde_json::to_value(condition).unwrap(),
+            json!({
+                "name": "MeshJoined", "status": "True", "required": false, "message": "",
+                "since": "",
+            })
+        );
+    }
+}

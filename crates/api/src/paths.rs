@@ -1,25 +1,22 @@
-//! Where things are on a node unless the configuration says otherwise.
+//! Default paths on a node.
 
-/// What this node's pods get: written by the daemon, read by the plugin.
+/// The node's subnets: written by the daemon, read by the plugin.
 pub const SUBNET_FILE: &str = "/run/headcni/subnet.env";
 
-/// The plugin's own records, one per attachment.
+/// The plugin's records, one per attachment.
 pub const PLUGIN_DATA_DIR: &str = "/var/lib/cni/headcni";
 
-/// Where the daemon listens for the plugin and for people.
+/// The daemon's API.
 pub const DAEMON_SOCKET: &str = "/run/headcni/daemon.sock";
 
-/// What the plugin could not tell the daemon: a line of JSON per call.
-pub const EVENT_SPOOL: &str = "/run/headcni/events.spool";
-
-/// The daemon's configuration.
+/// The daemon's configuration file.
 pub const DAEMON_CONFIG: &str = "/etc/headcni/daemon.yaml";
 
-/// What the daemon keeps over a reboot.
+/// The daemon's persistent state.
 pub const DAEMON_STATE_DIR: &str = "/var/lib/headcni";
 
-/// Where the daemon's own tailscaled listens.
+/// The `LocalAPI` of the tailscaled that the daemon manages.
 pub const TAILSCALED_SOCKET: &str = "/run/headcni/tailscaled.sock";
 
-/// Locked by the daemon while it runs: one per node.
+/// Locked by the running daemon: one per node.
 pub const DAEMON_LOCK: &str = "/run/headcni/daemon.lock";

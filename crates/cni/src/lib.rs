@@ -1,14 +1,15 @@
-//! The CNI protocol, both sides of it.
+//! The CNI protocol, plugin side and caller side, and the call log of the plugins.
 //!
 //! Plugin side: [`serve`] parses environment and stdin once into valid types, negotiates the
 //! version, calls a [`Plugin`] and answers on stdout. Caller side: [`Delegate`] finds a plugin in
-//! `CNI_PATH`, executes it with a deadline and parses what it says.
+//! `CNI_PATH`, executes it with a timeout and parses its output. [`call_log`] writes one line per
+//! call.
 //!
-//! Everything from outside (environment, stdin, stdout) is injected. This crate is synchronous,
-//! knows no kernel and keeps no state. The rules are those of
-//! <https://www.cni.dev/docs/spec/>, versions 0.1.0 to 1.1.0.
+//! Environment, stdin and stdout are injected. The crate is synchronous and platform-independent.
+//! Specification: <https://www.cni.dev/docs/spec/>, versions 0.1.0 to 1.1.0.
 
 mod args;
+pub mod call_log;
 mod conf;
 mod delegate;
 mod env;

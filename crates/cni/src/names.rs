@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::{Error, code};
 
 macro_rules! name_type {
@@ -77,6 +79,19 @@ impl PluginType {
         Err(Error::config(format!(
             "{key} {text:?} is not a plugin name: {PLAIN_NAME}"
         )))
+    }
+}
+
+impl Serialize for PluginType {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for PluginType {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::new("type", &text).map_err(serde::de::Error::custom)
     }
 }
 

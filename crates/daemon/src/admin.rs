@@ -1,12 +1,9 @@
-//! The admin server: `/healthz`, `/ready`, `/metrics`, and on request `/debug/pprof`.
+//! The admin server: `/healthz`, `/ready`, `/metrics`, and `/debug/pprof` if configured.
 //!
-//! It is the first thing to run, so that somebody can always ask. It reads what
-//! others report and decides nothing. Whoever asks is a stranger: requests are small and quick, or
-//! they are cut off.
+//! It starts first, so probes are answered from the beginning. It only reads. Any pod can reach it,
+//! so requests are bounded in number, time and size.
 
-mod client;
 mod heartbeat;
-mod keep;
 mod profile;
 mod routes;
 mod server;
@@ -15,16 +12,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::conditions::Conditions;
-use crate::metrics::Metrics;
+use node_core::conditions::Conditions;
+use node_core::metrics::Metrics;
 
 pub use heartbeat::Heartbeat;
-pub use keep::begin;
-pub use server::{Limits, Server};
+pub use server::{LIMITS, Server, start};
 
-/// Where answers come from.
+/// What the admin server reads.
 #[derive(Clone, Debug)]
-pub struct Sources {
+pub struct AdminContext {
     /// For `/healthz`.
     pub heartbeat: Arc<Heartbeat>,
     /// For `/ready`.
@@ -36,31 +32,26 @@ pub struct Sources {
 /// Why there is no admin server.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Another program listens there.
     #[error(
-        "listen on {0} for health and metrics: another program does; `ss -ltnp` names it, and \
-         monitoring.address takes another address"
+        "listen on {0} for health and metrics: the address is in use; find the program with \
+         `ss -ltnp`, or set monitoring.address to another one"
     )]
     InUse(SocketAddr),
-    /// The machine has no such address, or not yet.
     #[error(
         "listen on {0} for health and metrics: no interface has this address; set \
          monitoring.address to one of this machine's"
     )]
     NoSuchAddress(SocketAddr),
-    /// Anything else.
     #[error("listen on {address} for health and metrics")]
     Listen {
-        /// Where.
         address: SocketAddr,
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },
 }
 
 impl AdminError {
-    fn of(address: SocketAddr, source: io::Error) -> Self {
+    fn new(address: SocketAddr, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::InUse(address),
             io::ErrorKind::AddrNotAvailable => Self::NoSuchAddress(address),
@@ -68,8 +59,8 @@ impl AdminError {
         }
     }
 
-    /// Whether it may pass by itself: the other program ends, the address comes.
-    pub fn may_pass(&self) -> bool {
+    /// Whether a retry can succeed: the other program ends, or the address is added.
+    pub fn is_temporary(&self) -> bool {
         matches!(self, Self::InUse(_) | Self::NoSuchAddress(_))
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Setting, Sources, VARIABLE_PREFIX};
+use node_config::{Setting, Sources, VARIABLE_PREFIX};
 
 pub use self::config::{ConfigCommand, Verdict, run_config};
 

@@ -9,30 +9,12 @@
 //! all, are made off the runtime's thread.
 
 pub mod admin;
-pub mod answers;
-pub mod causes;
 pub mod cli;
-pub mod cniconf;
-pub mod conditions;
-pub mod config;
-pub mod discovery;
-pub mod files;
+pub mod connections;
 pub mod instance;
-pub mod jam;
-pub mod keeper;
-pub mod kubernetes;
-pub mod leases;
 pub mod lifecycle;
-pub mod listing;
 pub mod logging;
-pub mod mesh;
-pub mod metrics;
-pub mod network;
-pub mod node_name;
-pub mod parts;
-pub mod podcidr;
-pub mod pods;
-pub mod settings;
 pub mod socket;
 pub mod systemd;
+pub mod tasks;
 pub mod uninstall;

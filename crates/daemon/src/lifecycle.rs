@@ -15,19 +15,19 @@ use net::program;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::Heartbeat;
-use crate::causes::with_causes;
 use crate::cli::Options;
-use crate::conditions::{Condition, Conditions};
-use crate::config::{self, Config, Loaded};
 use crate::instance::{Instance, InstanceError};
-use crate::keeper::Reports;
-use crate::leases::{self, Home};
-use crate::metrics::Metrics;
-use crate::node_name::{self, NodeName};
-use crate::parts::Parts;
-use crate::pods::{self, Pods};
-use crate::settings::Settings;
-use crate::{discovery, logging, systemd};
+use crate::logging::LogHandle;
+use crate::tasks::{Channels, Tasks};
+use crate::{logging, systemd};
+use node_config::{Config, Loaded, NodeConfig};
+use node_core::conditions::{Condition, Conditions};
+use node_core::error::display_chain;
+use node_core::metrics::Metrics;
+use node_core::node_name::{self, NodeName};
+use node_core::reconcile::Telemetry;
+use node_pods::Pods;
+use node_pods::leases::{self, Home};
 
 /// How long parts may take to end.
 const GOODBYE: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ const BLOCKING_THREADS: usize = 8;
 
 /// Runs until a signal ends it. Errors are returned until there is a log, and then logged.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let loaded = config::load(&options.sources())?;
+    let loaded = node_config::load(&options.sources())?;
     let name = std::env::var_os(node_name::VARIABLE);
     let node = node_name::find(options.node_name.as_deref(), name.as_deref())?;
     let log = logging::init(loaded.config.logging)?;
@@ -51,12 +51,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-fn run_logged(
-    options: &Options,
-    loaded: Loaded,
-    node: NodeName,
-    log: &logging::Handle,
-) -> Result<()> {
+fn run_logged(options: &Options, loaded: Loaded, node: NodeName, log: &LogHandle) -> Result<()> {
     let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,10 +68,10 @@ fn run_logged(
 /// The daemon while it runs.
 struct Daemon<'a> {
     options: &'a Options,
-    log: &'a logging::Handle,
+    log: &'a LogHandle,
     instance: Instance,
     heartbeat: Arc<Heartbeat>,
-    parts: Parts,
+    tasks: Tasks,
 }
 
 impl<'a> Daemon<'a> {
@@ -84,32 +79,32 @@ impl<'a> Daemon<'a> {
         options: &'a Options,
         loaded: Loaded,
         node: NodeName,
-        log: &'a logging::Handle,
+        log: &'a LogHandle,
         instance: Instance,
     ) -> Self {
-        let reports = Reports {
+        let telemetry = Telemetry {
             conditions: Arc::new(Conditions::default()),
             metrics: Arc::new(Metrics::new()),
         };
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %node, "headcni-daemon begins");
-        tell_of_loading(&loaded, &reports.conditions);
+        tell_of_loading(&loaded, &telemetry.conditions);
         Self {
             options,
             log,
             instance,
             heartbeat: Arc::new(Heartbeat::default()),
-            parts: Parts::new(Settings::at_start(loaded.config, node), reports),
+            tasks: Tasks::new(Channels::at_start(loaded.config, node), telemetry),
         }
     }
 
     async fn live(mut self) -> Result<()> {
         let mut signals = Signals::new()?;
-        self.parts.serve_admin(&self.heartbeat).await?;
-        let place = pods_place(&self.parts.settings.borrow())?;
-        let pods = Pods::new(place, self.parts.reports.clone());
+        self.tasks.serve_admin(&self.heartbeat).await?;
+        let place = pods_place(&self.tasks.channels.node_config.borrow())?;
+        let pods = Pods::new(place, self.tasks.telemetry.clone());
         // A disk that hangs holds the start up, but not the end.
         let begun = tokio::select! {
-            begun = self.parts.begin(&pods) => begun.map(|()| true),
+            begun = self.tasks.begin(&pods) => begun.map(|()| true),
             () = signals.ends.recv() => Ok(false),
         };
         let outcome = match begun {
@@ -119,11 +114,11 @@ impl<'a> Daemon<'a> {
         };
         systemd::stopping();
         tracing::info!("headcni-daemon ends; pods keep their network");
-        if !self.parts.end(GOODBYE).await {
-            tracing::warn!("some parts did not end in time");
+        if !self.tasks.end(GOODBYE).await {
+            tracing::warn!("some tasks did not end in time");
         }
         // What a pass still waits for would outlive us.
-        program::end_all();
+        program::kill_all();
         outcome
     }
 
@@ -136,6 +131,7 @@ impl<'a> Daemon<'a> {
             tokio::select! {
                 _ = beat.tick() => {
                     self.heartbeat.beat();
+                    self.count_dropped_lines();
                     if is_told {
                         systemd::turning();
                     }
@@ -143,7 +139,7 @@ impl<'a> Daemon<'a> {
                 }
                 () = tokio::time::sleep(Duration::from_millis(100)), if !is_told => {
                     let is_late = began.elapsed() > FIRST_PASSES;
-                    if self.parts.reports.conditions.is_ready() || is_late {
+                    if self.tasks.telemetry.conditions.is_ready() || is_late {
                         is_told = true;
                         self.tell_ready();
                     }
@@ -157,7 +153,7 @@ impl<'a> Daemon<'a> {
                     }
                     self.tell_ready();
                 }
-                error = self.parts.ended() => return Err(error),
+                error = self.tasks.ended() => return Err(error),
             }
         }
     }
@@ -171,8 +167,17 @@ impl<'a> Daemon<'a> {
         }
     }
 
+    fn count_dropped_lines(&self) {
+        let counter = &self.tasks.telemetry.metrics.log_lines_dropped;
+        let new = self.log.dropped_lines().saturating_sub(counter.get());
+        if new > 0 {
+            counter.inc_by(new);
+            tracing::warn!(lines = new, "log lines dropped: stderr is too slow");
+        }
+    }
+
     fn tell_ready(&self) {
-        systemd::ready(if self.parts.reports.conditions.is_ready() {
+        systemd::ready(if self.tasks.telemetry.conditions.is_ready() {
             "ready"
         } else {
             "not ready: see /ready"
@@ -182,10 +187,10 @@ impl<'a> Daemon<'a> {
     /// Reads the configuration again. One that can't be used changes nothing.
     async fn reload(&mut self, pods: &Arc<Pods>) {
         let sources = self.options.sources();
-        let loaded = match tokio::task::spawn_blocking(move || config::load(&sources)).await {
+        let loaded = match tokio::task::spawn_blocking(move || node_config::load(&sources)).await {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => {
-                self.parts.reports.conditions.fails(
+                self.tasks.telemetry.conditions.fails(
                     Condition::ConfigurationLoaded,
                     format_args!("the configuration that was loaded before is in force: {error}"),
                 );
@@ -193,39 +198,36 @@ impl<'a> Daemon<'a> {
             }
             Err(_) => return,
         };
-        let before = Arc::clone(&self.parts.settings.borrow().config);
+        let before = Arc::clone(&self.tasks.channels.node_config.borrow().config);
         if let Err(refusal) = self.check_leases(&loaded.config, pods).await {
-            self.parts.reports.conditions.fails(
+            self.tasks.telemetry.conditions.fails(
                 Condition::ConfigurationLoaded,
                 format_args!("the configuration that was loaded before is in force: {refusal}"),
             );
             return;
         }
-        tell_of_loading(&loaded, &self.parts.reports.conditions);
+        tell_of_loading(&loaded, &self.tasks.telemetry.conditions);
         if loaded.config == *before {
             tracing::info!("the configuration was loaded and is the same");
             // Files that it names may have changed: everybody looks again.
-            self.parts.settings.send_modify(|_| ());
+            self.tasks.channels.config.send_modify(|_| ());
+            self.tasks.channels.node_config.send_modify(|_| ());
             return;
         }
         tracing::info!("the configuration was loaded and has changed");
-        for key in config::needs_restart(&before, &loaded.config) {
+        for key in node_config::needs_restart(&before, &loaded.config) {
             tracing::warn!(key, "this takes effect when the daemon is restarted");
         }
         self.log.reload(loaded.config.logging);
-        let mut next = self.parts.settings.borrow().clone();
-        next.config = Arc::new(loaded.config);
-        let config = Arc::clone(&next.config);
-        let looked = tokio::task::spawn_blocking(move || discovery::look(&next)).await;
-        // A panic ends the process, and whoever keeps on looking meets it again.
-        let Ok(found) = looked else { return };
-        discovery::replace(
-            &self.parts.settings,
-            &self.parts.reports.conditions,
-            config,
-            found,
-        );
-        match pods_place(&self.parts.settings.borrow()) {
+        let config = Arc::new(loaded.config);
+        let mut node_config = self.tasks.channels.node_config.subscribe();
+        self.tasks.channels.config.send_replace(Arc::clone(&config));
+        // The controllers see it together with the pod CIDRs that are discovered by it.
+        let is_taken = |current: &NodeConfig| Arc::ptr_eq(&current.config, &config);
+        if node_config.wait_for(is_taken).await.is_err() {
+            return;
+        }
+        match pods_place(&self.tasks.channels.node_config.borrow()) {
             Ok(place) => pods.move_to(place),
             Err(error) => tracing::error!(%error, "pods are looked for where they were"),
         }
@@ -233,14 +235,17 @@ impl<'a> Daemon<'a> {
 
     /// Whether leases may be where another configuration puts them.
     async fn check_leases(&self, config: &Config, pods: &Arc<Pods>) -> Result<(), String> {
-        let (home, dirs) = (Home::of(config), self.parts.settings.borrow().dirs());
+        let (home, dirs) = (
+            Home::of(config),
+            self.tasks.channels.node_config.borrow().dirs(),
+        );
         let pods = Arc::clone(pods);
         let check = move || {
             let known = leases::Known::load(&dirs);
             known.check(&home, |home| pods.living(home))
         };
         match tokio::task::spawn_blocking(check).await {
-            Ok(checked) => checked.map_err(|error| with_causes(&error)),
+            Ok(checked) => checked.map_err(|error| display_chain(&error)),
             // A panic ends the process.
             Err(error) => Err(error.to_string()),
         }
@@ -258,9 +263,9 @@ fn tell_of_loading(loaded: &Loaded, conditions: &Conditions) {
     conditions.holds(Condition::ConfigurationLoaded, message);
 }
 
-fn pods_place(settings: &Settings) -> Result<pods::Place> {
-    let dirs = settings.dirs();
-    Ok(pods::Place::of(&settings.config, &dirs.bin_dir)?)
+fn pods_place(node_config: &NodeConfig) -> Result<node_pods::Place> {
+    let dirs = node_config.dirs();
+    Ok(node_pods::Place::of(&node_config.config, &dirs.bin_dir)?)
 }
 
 struct Signals {

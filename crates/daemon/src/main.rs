@@ -1,20 +1,14 @@
 //! headcni-daemon: the command line, and what the process ends with.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use daemon::cli::{Cli, Command, run_config};
-use daemon::settings::Settings;
-use daemon::{config, discovery, lifecycle, node_name, uninstall};
-
-/// Heap profiles need an allocator that can be asked what it gave to whom.
-#[cfg(all(
-    feature = "profiling",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-#[global_allocator]
-static ALLOCATOR: heap::Sampled = heap::Sampled::new(std::alloc::System);
+use daemon::{lifecycle, uninstall};
+use node_core::node_name;
+use node_podcidr::controller::discover_now;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -37,10 +31,12 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
             return Ok(run_config(command, &options.sources(), &mut out, &mut err)?.into());
         }
         Command::PodCidr => {
-            let loaded = config::load(&options.sources())?;
+            let loaded = node_config::load(&options.sources())?;
             let name = std::env::var_os(node_name::VARIABLE);
             let node = node_name::find(options.node_name.as_deref(), name.as_deref())?;
-            let found = discovery::look(&Settings::at_start(loaded.config, node));
+            let state_dir = Path::new(api::paths::DAEMON_STATE_DIR);
+            let kube_nodes = node_kube::load(&loaded.config.kubernetes, state_dir);
+            let found = discover_now(&node, &loaded.config, &kube_nodes);
             write!(io::stdout(), "{found}")?;
             if found.outcome.is_err() {
                 return Ok(ExitCode::FAILURE);

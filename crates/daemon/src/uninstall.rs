@@ -13,15 +13,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use api::paths;
 
-use crate::causes::with_causes;
-use crate::cniconf::{self, Dirs};
-use crate::config::{self, Config, Sources};
 use crate::instance::Instance;
-use crate::kubernetes;
-use crate::mesh;
-use crate::network::{self, PodLinks};
-use crate::node_name;
-use crate::pods;
+use node_config::{Config, Dirs, Sources};
+use node_core::error::display_chain;
+use node_core::node_name;
+use node_hostnet::PodLinks;
 
 /// Does it, and tells line by line what was done. A configuration that can't be used is no reason not
 /// to: what it would have said is taken from the defaults. The node's name is the one that a flag says,
@@ -31,7 +27,7 @@ pub fn run(
     node_name: Option<&str>,
     tell: &mut (dyn FnMut(String) + Send),
 ) -> Result<()> {
-    let config = match config::load(sources) {
+    let config = match node_config::load(sources) {
         Ok(loaded) => loaded.config,
         Err(error) => {
             tell(format!("going by defaults, because of this:\n{error}"));
@@ -42,15 +38,15 @@ pub fn run(
     let dirs = Dirs::locate(&config.cni, Path::new("/"));
     let mut errors: Vec<String> = Vec::new();
 
-    match cniconf::remove(&dirs) {
+    match node_cniconf::remove(&dirs) {
         Ok(lines) => lines.into_iter().for_each(&mut *tell),
         Err(error) => errors.push(error.explained()),
     }
     let mut leases = None;
-    match pods::Place::of(&config, &dirs.bin_dir) {
+    match node_pods::Place::of(&config, &dirs.bin_dir) {
         Ok(place) => {
-            leases = pods::own_leases(&place);
-            let (detached, troubles) = pods::detach_all(&place);
+            leases = node_pods::own_leases(&place);
+            let (detached, troubles) = node_pods::detach_all(&place);
             detached
                 .into_iter()
                 .map(|key| format!("detached {key}"))
@@ -61,13 +57,13 @@ pub fn run(
     }
     let variable = env::var_os(node_name::VARIABLE);
     let node = node_name::find(node_name, variable.as_deref());
-    kubernetes::take_back(&config.kubernetes, node, tell);
+    node_kube::take_back(&config.kubernetes, node, tell);
     // Packets that find no way out meanwhile are stopped by what is taken away next.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
-    errors.extend(mesh::remove(&config, state_dir, tell));
-    match network::remove(&network::Place::default(), PodLinks::Delete) {
+    errors.extend(node_mesh::remove(&config, state_dir, tell));
+    match node_hostnet::remove(&node_hostnet::Place::default(), PodLinks::Delete) {
         Ok(()) => tell("took the shared network away".to_owned()),
-        Err(error) => errors.push(with_causes(&error)),
+        Err(error) => errors.push(display_chain(&error)),
     }
     // What could not be undone is on record there, for another try.
     if errors.is_empty() {

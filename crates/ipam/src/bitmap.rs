@@ -1,33 +1,32 @@
-//! Which addresses of a subnet are leased, a bit each.
+//! A bitmap of the leased addresses of a subnet.
 
 use std::cell::OnceCell;
 use std::fs::File;
 use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::FileExt;
 
-/// What is read of a file at once. Most searches end in the block that they begin in.
+/// Read size. Most searches end in the block they start in.
 const BLOCK_BYTES: usize = 2048;
 
-/// A subnet's leased addresses by their distance from the network address.
+/// One bit per address, by offset from the network address.
 #[derive(Debug)]
 pub(crate) struct Bitmap {
     bytes: usize,
-    /// Each is read when it is first looked at.
+    /// Read on first use.
     blocks: Vec<OnceCell<Vec<u8>>>,
-    /// Absent if all blocks were free at first.
+    /// `None` if the bitmap was built in memory.
     file: Option<File>,
 }
 
 impl Bitmap {
-    /// The largest one: 1,048,576 addresses in 128 KiB.
+    /// Limits a bitmap to 1,048,576 addresses in 128 KiB.
     pub(crate) const MAX_HOST_BITS: u8 = 20;
 
-    /// A map of `bits` free addresses.
     pub(crate) fn free(bits: usize) -> Self {
         Self::new(bits, None)
     }
 
-    /// A map of `bits` addresses that stands in a file. What can't be read counts as used.
+    /// A bitmap in a file. Bits beyond the end of the file count as used.
     pub(crate) fn of_file(file: File, bits: usize) -> Self {
         Self::new(bits, Some(file))
     }
@@ -41,22 +40,19 @@ impl Bitmap {
         }
     }
 
-    /// How many addresses it has.
     pub(crate) fn len(&self) -> usize {
         self.bytes * 8
     }
 
-    /// Where it is read from.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
 
-    /// All of it.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         self.slices(0..self.bytes).flatten().copied().collect()
     }
 
-    /// The byte that has a bit, and where it is.
+    /// Index and value of the byte that contains a bit.
     pub(crate) fn byte_of(&self, bit: usize) -> (usize, u8) {
         (bit / 8, self.byte(bit / 8))
     }
@@ -110,7 +106,6 @@ impl Bitmap {
         })
     }
 
-    /// The first free bit of a span.
     pub(crate) fn first_free(&self, span: RangeInclusive<usize>) -> Option<usize> {
         let (mut bit, last) = span.into_inner();
         while bit <= last {
@@ -125,7 +120,6 @@ impl Bitmap {
         None
     }
 
-    /// How many bits of a span are used.
     pub(crate) fn count_used(&self, span: RangeInclusive<usize>) -> usize {
         let (first, last) = span.into_inner();
         if first > last {
@@ -152,7 +146,7 @@ impl Bitmap {
         let (mut bit, last) = span.into_inner();
         let mut left = nth;
         while bit <= last {
-            // Whole bytes at once where that is possible.
+            // Skip whole bytes.
             if bit.is_multiple_of(8) && bit + 7 <= last {
                 let free = self.byte(bit / 8).count_zeros() as usize;
                 if left >= free {
@@ -183,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn searching_agrees_with_looking_at_every_bit(
+        fn searches_agree_with_a_linear_scan(
             used in prop::collection::vec(any::<bool>(), 1..200),
             ends in (0..200_usize, 0..200_usize),
             nth in 0..200_usize,
@@ -201,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_far_as_it_goes() {
+    fn bits_beyond_the_end_of_the_file_are_used() {
         let bits = 3 * BLOCK_BYTES * 8;
         let mut bytes = vec![0; 2 * BLOCK_BYTES];
         bytes[BLOCK_BYTES] = 1;
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_reads_no_more_than_it_looks_at() {
+    fn a_search_reads_only_the_blocks_it_needs() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(128 * 1024).unwrap();
         let map = Bitmap::of_file(file, 1 << Bitmap::MAX_HOST_BITS);

@@ -1,4 +1,4 @@
-//! What an `ipam` configuration says.
+//! The `ipam` section of a network configuration.
 
 mod resolv_conf;
 
@@ -12,33 +12,33 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::range::{Range, RangeSet};
-use crate::store::Store;
-use crate::strategy::Strategy;
+use crate::store::LeaseStore;
+use crate::strategy::AllocationStrategy;
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks/headcni";
 
-/// How long to wait for the store. A thousand callers at once are through in a second.
-const DEFAULT_PATIENCE: Duration = Duration::from_secs(20);
+/// A thousand concurrent calls take about a second.
+const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Everything that leasing an address needs to know.
+/// The parsed `ipam` section, with the addresses that the runtime requests.
 #[derive(Debug)]
-pub struct Settings {
+pub struct IpamConf {
     /// One address is leased from each set.
     pub sets: Vec<RangeSet>,
-    /// Addresses that the caller asks for, each from another set.
-    pub requested: Vec<IpAddr>,
-    /// How to choose where none is asked for.
-    pub strategy: Strategy,
-    /// Routes for the container.
-    pub routes: Vec<Route>,
-    /// Name servers for the container.
-    pub dns: Dns,
-    /// Whether STATUS fails when no address is left.
-    pub is_status_strict: bool,
+    /// Requested addresses, each from a different set.
+    pub(crate) requested: Vec<IpAddr>,
+    /// How to pick an address if none is requested.
+    pub(crate) strategy: AllocationStrategy,
+    /// Routes for the result.
+    pub(crate) routes: Vec<Route>,
+    /// DNS settings for the result, from `resolvConf`.
+    pub(crate) dns: Dns,
+    /// Whether STATUS fails when a range set is full.
+    pub(crate) is_status_strict: bool,
 }
 
-impl Settings {
-    /// Reads the configuration of an ADD, CHECK or STATUS.
+impl IpamConf {
+    /// Parses the configuration of an ADD, CHECK or STATUS.
     pub fn parse(conf: &NetConf, args: &CniArgs) -> Result<Self, Error> {
         let ipam = ipam(conf)?;
         let sets = sets(conf, ipam)?;
@@ -46,7 +46,7 @@ impl Settings {
             refuse_two_of_a_family(&sets, conf.version())?;
         }
         let strategy = match ipam.text("allocation_strategy")? {
-            None => Strategy::default(),
+            None => AllocationStrategy::default(),
             Some(name) => name
                 .parse()
                 .map_err(|error| Error::caused(cni::code::INVALID_CONFIG, &error))?,
@@ -65,18 +65,22 @@ impl Settings {
         })
     }
 
-    /// The store that a configuration names. Needs nothing else of it to be right, so that
-    /// addresses can be released when a configuration no longer makes sense.
-    pub fn store_for_cleaning(conf: &NetConf) -> Result<Store, Error> {
+    /// The lease store of a configuration, for DEL and GC. Ignores the rest of the section: leases
+    /// must be releasable even if the configuration has become invalid.
+    pub(crate) fn store_for_cleanup(conf: &NetConf) -> Result<LeaseStore, Error> {
         let ipam = ipam(conf)?;
-        let patience = patience(ipam).unwrap_or(DEFAULT_PATIENCE);
-        Ok(Store::new(&data_dir(ipam)?, conf.name(), patience))
+        let lock_timeout = lock_timeout(ipam).unwrap_or(DEFAULT_LOCK_TIMEOUT);
+        Ok(LeaseStore::new(&data_dir(ipam)?, conf.name(), lock_timeout))
     }
 
-    /// The store that a configuration names.
-    pub fn store(conf: &NetConf) -> Result<Store, Error> {
+    /// The lease store of a configuration.
+    pub(crate) fn store(conf: &NetConf) -> Result<LeaseStore, Error> {
         let ipam = ipam(conf)?;
-        Ok(Store::new(&data_dir(ipam)?, conf.name(), patience(ipam)?))
+        Ok(LeaseStore::new(
+            &data_dir(ipam)?,
+            conf.name(),
+            lock_timeout(ipam)?,
+        ))
     }
 }
 
@@ -88,10 +92,9 @@ fn data_dir(ipam: Keys<'_>) -> Result<PathBuf, Error> {
     Err(ipam.wrong("dataDir", "an absolute path"))
 }
 
-/// How long to wait for the store.
-fn patience(ipam: Keys<'_>) -> Result<Duration, Error> {
+fn lock_timeout(ipam: Keys<'_>) -> Result<Duration, Error> {
     let given = ipam.seconds("lock_timeout_seconds")?;
-    Ok(given.unwrap_or(DEFAULT_PATIENCE))
+    Ok(given.unwrap_or(DEFAULT_LOCK_TIMEOUT))
 }
 
 fn ipam(conf: &NetConf) -> Result<Keys<'_>, Error> {
@@ -101,7 +104,7 @@ fn ipam(conf: &NetConf) -> Result<Keys<'_>, Error> {
         .ok_or_else(|| Error::config("ipam is missing from the network configuration"))
 }
 
-/// Sets from the runtime come first, then the single range, then the list.
+/// Range sets in order: `runtimeConfig.ipRanges`, the single `subnet`, `ranges`.
 fn sets(conf: &NetConf, ipam: Keys<'_>) -> Result<Vec<RangeSet>, Error> {
     let mut sets = Vec::new();
     let top = Keys::new(conf.keys(), "");
@@ -114,9 +117,7 @@ fn sets(conf: &NetConf, ipam: Keys<'_>) -> Result<Vec<RangeSet>, Error> {
     }
     sets.extend(list_of_sets(ipam, "ranges")?);
     if sets.is_empty() {
-        return Err(Error::config(
-            "ipam has neither subnet nor ranges: no address to lease",
-        ));
+        return Err(Error::config("ipam has neither subnet nor ranges"));
     }
     RangeSet::refuse_overlaps(&sets)
         .map_err(|error| Error::config(format!("ipam.ranges: {error}")))?;
@@ -170,7 +171,7 @@ fn range(keys: Keys<'_>) -> Result<Range, Error> {
     .map_err(|error| Error::config(format!("{}: {error}", keys.name("subnet"))))
 }
 
-/// Before 0.3.0 a result has room for one address of each family.
+/// Results before 0.3.0 hold one address per family.
 fn refuse_two_of_a_family(sets: &[RangeSet], version: Version) -> Result<(), Error> {
     let ipv4 = sets
         .iter()
@@ -178,28 +179,28 @@ fn refuse_two_of_a_family(sets: &[RangeSet], version: Version) -> Result<(), Err
         .count();
     if ipv4 > 1 || sets.len() - ipv4 > 1 {
         return Err(Error::config(format!(
-            "cniVersion {version} has room for one address per family, and ipam has {} range sets",
+            "cniVersion {version} allows one address per IP family, but ipam has {} range sets",
             sets.len()
         )));
     }
     Ok(())
 }
 
-/// Addresses that are asked for: `IP=` in `CNI_ARGS`, `args.cni.ips`, `runtimeConfig.ips`.
+/// Requested addresses: `IP=` in `CNI_ARGS`, `args.cni.ips`, `runtimeConfig.ips`.
 fn requested(conf: &NetConf, args: &CniArgs) -> Result<Vec<IpAddr>, Error> {
     let top = Keys::new(conf.keys(), "");
-    let mut asked: Vec<(String, String)> = Vec::new();
+    let mut requests: Vec<(String, String)> = Vec::new();
     let from_args = args
         .get("IP")
         .unwrap_or_default()
         .split(',')
         .filter(|text| !text.is_empty());
-    asked.extend(from_args.map(|text| ("IP in CNI_ARGS".to_owned(), text.to_owned())));
+    requests.extend(from_args.map(|text| ("IP in CNI_ARGS".to_owned(), text.to_owned())));
     if let Some(args) = top.object("args")?
-        && let Some(of_cni) = Keys::new(args, "args").object("cni")?
+        && let Some(cni_args) = Keys::new(args, "args").object("cni")?
     {
-        let texts = Keys::new(of_cni, "args.cni").texts("ips")?;
-        asked.extend(
+        let texts = Keys::new(cni_args, "args.cni").texts("ips")?;
+        requests.extend(
             texts
                 .into_iter()
                 .map(|text| ("args.cni.ips".to_owned(), text)),
@@ -207,15 +208,15 @@ fn requested(conf: &NetConf, args: &CniArgs) -> Result<Vec<IpAddr>, Error> {
     }
     if let Some(runtime) = top.object("runtimeConfig")? {
         let texts = Keys::new(runtime, "runtimeConfig").texts("ips")?;
-        asked.extend(
+        requests.extend(
             texts
                 .into_iter()
                 .map(|text| ("runtimeConfig.ips".to_owned(), text)),
         );
     }
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for (origin, text) in asked {
-        // With or without the length of the subnet's prefix.
+    for (origin, text) in requests {
+        // A prefix length is allowed and ignored.
         let address = text
             .parse::<IpAddr>()
             .or_else(|_| text.parse::<IpNet>().map(|net| net.addr()))

@@ -1,21 +1,21 @@
-//! Addresses for containers: leased, remembered, released.
+//! IP address management for containers, with leases in host-local's directory layout.
 //!
-//! [`Store`] is the lease store on disk, in host-local's own layout; [`Session`] is exclusive
-//! access to it; [`Settings`] is what an `ipam` configuration says. The plugin `headcni-ipam` is
-//! a thin program around them; whoever else needs leases links this library.
+//! [`Verbs`] runs the CNI verbs of an IPAM plugin; the binary `headcni-ipam` and the native
+//! datapath of `headcni` call it. [`LeaseStore`] is the store on disk; README.md describes its
+//! design.
 
 mod bitmap;
 mod conf;
 mod lock;
 mod range;
+mod retry;
 mod store;
 mod strategy;
 mod verbs;
 
-pub use conf::Settings;
+pub use conf::IpamConf;
 pub use range::{Range, RangeError, RangeSet};
-pub use store::{
-    Lease, LeaseRequest, Owner, Presence, SeenLease, Session, Store, StoreError, Usage,
-};
-pub use strategy::{Strategy, UnknownStrategy};
-pub use verbs::{InBoot, add, check, collect_garbage, del, in_boot, status};
+pub use retry::retry;
+pub use store::{LeaseOwner, LeaseSnapshot, LeaseStore, LockedStore, StoreError, StorePresence};
+pub use strategy::{AllocationStrategy, UnknownStrategy};
+pub use verbs::Verbs;

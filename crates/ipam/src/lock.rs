@@ -1,4 +1,4 @@
-//! A lock with a deadline: host-local's own, taken blocking and never polled.
+//! `flock` with a timeout.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -6,29 +6,29 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Locks `file`, waiting for whoever has it. `false` if that took longer than `patience`.
+/// Locks `file` and returns whether it got the lock within `timeout`.
 ///
-/// A thread does the waiting: the kernel wakes it in turn, and the deadline needs no signal. When
-/// it comes too late, nobody takes what it got, and it lets go of the lock by ending.
-pub(crate) fn lock_within(file: &File, patience: Duration) -> io::Result<bool> {
+/// A thread blocks in `flock`, because `flock` has no timeout and polling is unfair (ADR 8). If the
+/// lock arrives after the timeout, the thread ends and its descriptor releases the lock.
+pub(crate) fn lock_within(file: &File, timeout: Duration) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => return Ok(true),
         Err(TryLockError::Error(error)) => return Err(error),
         Err(TryLockError::WouldBlock) => {}
     }
-    // The copy is the same open file to the kernel, so the lock is ours as well.
+    // Both descriptors share one open file description, so they share the lock.
     let copy = file.try_clone()?;
     let (sender, receiver) = mpsc::channel();
     let waiting = thread::Builder::new().spawn(move || {
         let outcome = copy.lock();
-        // Nobody listens any more after the deadline.
+        // The receiver is gone after the timeout.
         let _ = sender.send(outcome);
     });
     if waiting.is_err() {
-        // No thread to be had: this machine is too busy for a turn.
+        // EAGAIN: the machine is out of threads. Report it as a timeout, which callers retry.
         return Ok(false);
     }
-    match receiver.recv_timeout(patience) {
+    match receiver.recv_timeout(timeout) {
         Ok(outcome) => outcome.map(|()| true),
         Err(_) => Ok(false),
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_gets_the_lock_when_it_is_let_go() {
+    fn a_waiter_gets_the_lock_when_it_is_released() {
         let file = NamedTempFile::new().unwrap();
         let open = || File::open(file.path()).unwrap();
         let (held, waiting) = (open(), open());
@@ -55,14 +55,14 @@ mod tests {
         });
         assert!(
             open().try_lock().is_err(),
-            "it is held after the waiting thread has ended"
+            "the lock outlives the waiting thread"
         );
         drop(waiting);
         assert!(open().try_lock().is_ok());
     }
 
     #[test]
-    fn the_deadline_ends_the_wait_and_leaves_no_lock_behind() {
+    fn a_timeout_leaves_no_lock_behind() {
         let file = NamedTempFile::new().unwrap();
         let open = || File::open(file.path()).unwrap();
         let held = open();
@@ -72,7 +72,7 @@ mod tests {
         assert!(!lock_within(&late, Duration::from_millis(50)).unwrap());
         assert!(started.elapsed() < Duration::from_secs(30));
         drop((held, late));
-        // The abandoned thread gets the lock now, and must let go of it.
+        // The abandoned thread gets the lock now and must release it.
         assert!(lock_within(&open(), Duration::from_mins(1)).unwrap());
     }
 }

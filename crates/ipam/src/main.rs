@@ -1,13 +1,16 @@
-//! `headcni-ipam`, the IPAM plugin: a thin program around the library.
+//! The IPAM plugin `headcni-ipam`.
 
 use std::process::ExitCode;
 
-use calllog::CallLog;
-use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment};
+use cni::call_log::{CallLog, LogSettings};
+use cni::{Attachment, Call, Error, Keys, NetResult, Plugin, ValidAttachment};
+use ipam::Verbs;
 
-/// The allocator of musl asks the kernel for every other page, which is a tenth of a short call.
+/// musl's allocator makes a system call for every other page, which is a tenth of a short call.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
+const PLUGIN_TYPE: &str = "headcni-ipam";
 
 fn main() -> ExitCode {
     cni::serve_process(&HeadcniIpam)
@@ -15,17 +18,30 @@ fn main() -> ExitCode {
 
 struct HeadcniIpam;
 
-/// Does one call, and logs how it went.
 fn logged<T>(
     call: &Call,
     attachment: Option<&Attachment>,
-    work: impl FnOnce(&CallLog<'_>) -> Result<T, Error>,
+    work: impl FnOnce(Verbs<'_>, &CallLog<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let settings = calllog::Settings::of_call(call)?;
-    let log = CallLog::start("headcni-ipam", &settings, call, attachment);
-    let outcome = work(&log);
+    let settings = LogSettings::of_call(call)?;
+    let log = CallLog::start(PLUGIN_TYPE, &settings, call, attachment);
+    let debug = |text: std::fmt::Arguments<'_>| log.debug(|| text.to_string());
+    let outcome = work(Verbs::new(call).debug(&debug), &log);
     log.finish(outcome.as_ref().err());
     outcome
+}
+
+/// Refuses a configuration for another IPAM plugin. DEL and GC don't: they must be able to release
+/// what this plugin leased before the configuration changed.
+fn check_type(call: &Call) -> Result<(), Error> {
+    let Some(ipam) = Keys::new(call.conf.keys(), "").object("ipam")? else {
+        return Ok(());
+    };
+    let ipam = Keys::new(ipam, "ipam");
+    match ipam.text("type")? {
+        None | Some(PLUGIN_TYPE) => Ok(()),
+        Some(_) => Err(ipam.wrong("type", "headcni-ipam")),
+    }
 }
 
 impl Plugin for HeadcniIpam {
@@ -38,24 +54,31 @@ impl Plugin for HeadcniIpam {
     }
 
     fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
-        logged(call, Some(to), |log| {
-            ipam::add(call, to).inspect(|result| log.gave(result))
+        logged(call, Some(to), |verbs, log| {
+            check_type(call)?;
+            verbs.add(to).inspect(|result| log.record_ips(result))
         })
     }
 
     fn del(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
-        logged(call, Some(of), |_| ipam::del(call, of))
+        logged(call, Some(of), |verbs, _| verbs.del(of))
     }
 
     fn check(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
-        logged(call, Some(of), |_| ipam::check(call, of))
+        logged(call, Some(of), |verbs, _| {
+            check_type(call)?;
+            verbs.check(of)
+        })
     }
 
     fn gc(&self, call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
-        logged(call, None, |_| ipam::collect_garbage(call, valid))
+        logged(call, None, |verbs, _| verbs.gc(valid))
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
-        logged(call, None, |_| ipam::status(call))
+        logged(call, None, |verbs, _| {
+            check_type(call)?;
+            verbs.status()
+        })
     }
 }

@@ -1,13 +1,11 @@
-//! Ranges of addresses that leases are taken from.
-//!
-//! Pure arithmetic: an address is a number, a range a span of numbers in a subnet.
+//! Address ranges: pure arithmetic on addresses as numbers.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// A span of a subnet whose addresses may be leased, but for those that are reserved.
+/// The leasable part of a subnet: `rangeStart` to `rangeEnd`, without reserved addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     subnet: IpNet,
@@ -16,66 +14,41 @@ pub struct Range {
     gateway: IpAddr,
 }
 
-/// Ranges that stand in for each other: an owner gets one address from all of them together.
+/// Ranges of one IP family. An owner gets one address per set, from the first range with a free
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// A range that can't be.
+/// An invalid range or range set.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the message of each variant describes it")]
 pub enum RangeError {
-    /// The subnet isn't written by its network address.
     #[error("subnet {subnet} has host bits set: its network address is {network}")]
-    HostBits {
-        /// As given.
-        subnet: IpNet,
-        /// As it should be.
-        network: IpNet,
-    },
-    /// No room for a pod beside the gateway.
-    #[error("subnet {0} is too small: the smallest is a /30, for IPv6 a /126")]
+    HostBits { subnet: IpNet, network: IpNet },
+    #[error("subnet {0} is too small: use at least a /30, or a /126 for IPv6")]
     TooSmall(IpNet),
-    /// An address isn't where it must be.
     #[error("{key} {address} is not inside subnet {subnet}")]
     Outside {
-        /// `gateway`, `rangeStart` or `rangeEnd`.
         key: &'static str,
-        /// The address.
         address: IpAddr,
-        /// The subnet.
         subnet: IpNet,
     },
-    /// The range ends before it begins.
     #[error("rangeStart {first} is after rangeEnd {last}")]
-    Backwards {
-        /// Where it begins.
-        first: IpAddr,
-        /// Where it ends.
-        last: IpAddr,
-    },
-    /// A range without a single address to lease.
-    #[error("range {0} has no address to lease beside the gateway")]
+    Backwards { first: IpAddr, last: IpAddr },
+    #[error("range {0} has no address to lease besides the gateway")]
     Empty(String),
-    /// A set without ranges.
     #[error("a range set is empty")]
     EmptySet,
-    /// A set of both families.
-    #[error("ranges {0} and {1} are of different IP families: make them two sets")]
+    #[error("ranges {0} and {1} are of different IP families: use one set per family")]
     MixedFamilies(String, String),
-    /// A range would lease the gateway of another one.
-    #[error("range {range} has {gateway}, which is the gateway of another range")]
-    LeasedGateway {
-        /// The range.
-        range: String,
-        /// The gateway.
-        gateway: IpAddr,
-    },
-    /// Two ranges share addresses.
+    #[error("range {range} contains {gateway}, the gateway of another range")]
+    LeasedGateway { range: String, gateway: IpAddr },
     #[error("ranges {0} and {1} overlap")]
     Overlap(String, String),
 }
 
 impl Range {
-    /// A range of `subnet`; what isn't given is derived as host-local does.
+    /// Builds a range of `subnet`. Missing values default as in host-local.
     pub fn new(
         subnet: IpNet,
         first: Option<IpAddr>,
@@ -122,29 +95,29 @@ impl Range {
         Ok(range)
     }
 
-    /// The subnet that the range is a part of.
+    /// The subnet of the range.
     pub fn subnet(&self) -> IpNet {
         self.subnet
     }
 
-    /// The subnet's gateway; never leased.
+    /// The gateway, which is never leased.
     pub fn gateway(&self) -> IpAddr {
         self.gateway
     }
 
-    /// Whether the address is in the span, be it reserved or not.
+    /// Whether the address is between `rangeStart` and `rangeEnd`, reserved or not.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4() && (self.first..=self.last).contains(&address)
     }
 
-    /// Whether the address belongs to the subnet itself: gateway, network, broadcast.
+    /// Whether the address is the subnet's gateway, network or broadcast address.
     pub fn is_reserved(&self, address: IpAddr) -> bool {
         address == self.gateway
             || address == self.subnet.network()
             || (address.is_ipv4() && address == self.subnet.broadcast())
     }
 
-    /// The addresses of the span that can't be leased.
+    /// The addresses of the range that can't be leased.
     pub(crate) fn reserved(&self) -> Vec<IpAddr> {
         let mut reserved = vec![self.gateway, self.subnet.network(), self.subnet.broadcast()];
         reserved.retain(|address| self.contains(*address) && self.is_reserved(*address));
@@ -153,27 +126,24 @@ impl Range {
         reserved
     }
 
-    /// How many addresses can be leased.
+    /// The number of leasable addresses.
     pub fn capacity(&self) -> u128 {
         (number(self.last) - number(self.first)).saturating_add(1) - self.reserved().len() as u128
     }
 
-    /// The first address of the span.
     pub(crate) fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// The span as offsets from the subnet's network address.
+    /// The range as offsets from the network address.
     pub(crate) fn offsets(&self) -> std::ops::RangeInclusive<u128> {
         self.offset(self.first)..=self.offset(self.last)
     }
 
-    /// The address' distance from the subnet's network address.
     pub(crate) fn offset(&self, address: IpAddr) -> u128 {
         number(address) - number(self.subnet.network())
     }
 
-    /// The address at a distance from the subnet's network address.
     pub(crate) fn address(&self, offset: u128) -> IpAddr {
         from_number(number(self.subnet.network()) + offset, self.subnet)
     }
@@ -195,7 +165,7 @@ impl fmt::Display for Range {
 }
 
 impl RangeSet {
-    /// A set of ranges of one family that share no address.
+    /// Builds a set. The ranges must be of one IP family and must not overlap.
     pub fn new(ranges: Vec<Range>) -> Result<Self, RangeError> {
         let Some(first) = ranges.first() else {
             return Err(RangeError::EmptySet);
@@ -211,18 +181,18 @@ impl RangeSet {
         Ok(Self(ranges))
     }
 
-    /// Refuses sets that share an address: an owner could get it twice.
+    /// Refuses overlapping sets: an owner could get one address twice.
     pub fn refuse_overlaps(sets: &[Self]) -> Result<(), RangeError> {
         let all: Vec<Range> = sets.iter().flat_map(|set| set.0.iter().copied()).collect();
         refuse_overlap(&all)
     }
 
-    /// The ranges.
+    /// The ranges, in the order of the configuration.
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
 
-    /// The range that has the address, reserved or not.
+    /// The range that contains the address, reserved or not.
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(address))
     }
@@ -261,7 +231,6 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of this number, in the family of `like`.
 fn from_number(number: u128, like: IpNet) -> IpAddr {
     match like {
         IpNet::V4(_) => {
@@ -294,7 +263,7 @@ mod tests {
     #[case("10.1.0.0/24", "10.1.0.0", "10.1.0.255", "", 253, "10.1.0.1")]
     #[case("fd00::/126", "", "", "", 2, "fd00::1")]
     #[case("fd00::/64", "fd00::10", "fd00::1f", "fd00::1", 16, "fd00::1")]
-    fn ranges_are_completed_and_counted(
+    fn missing_values_default_as_in_host_local(
         #[case] subnet: &str,
         #[case] first: &str,
         #[case] last: &str,
@@ -321,7 +290,7 @@ mod tests {
     #[case("10.1.0.0/24", "", "", "10.2.0.1", "gateway 10.2.0.1")]
     #[case("10.1.0.0/24", "10.1.0.9", "10.1.0.8", "", "10.1.0.9")]
     #[case("10.1.0.0/24", "10.1.0.1", "10.1.0.1", "", "no address")]
-    fn impossible_ranges_are_refused_by_value(
+    fn an_invalid_range_is_refused_with_its_values(
         #[case] subnet: &str,
         #[case] first: &str,
         #[case] last: &str,
@@ -337,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_and_mixed_sets_are_refused() {
+    fn overlapping_and_mixed_family_sets_are_refused() {
         let (a, b) = (
             range("10.1.0.0/24", "", ""),
             range("10.1.0.0/24", "10.1.0.9", "10.1.0.9"),
@@ -365,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_of_the_subnet_is_leased_by_none_of_its_ranges() {
+    fn a_range_that_contains_the_gateway_of_another_is_refused() {
         let low = Range::new(
             net("10.1.0.0/24"),
             ip("10.1.0.2"),
@@ -378,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_of_ipv6_can_be_counted() {
+    fn the_capacity_of_all_ipv6_does_not_overflow() {
         assert_eq!(range("::/0", "", "").capacity(), u128::MAX - 1);
     }
 }

@@ -1,32 +1,31 @@
-//! The lease store: host-local's directory, with an index of our own beside it.
+//! The lease store: host-local's directory with an index in `.headcni`.
 //!
 //! ```text
 //! <dataDir>/<network>/
-//!   10.244.1.5             one file per leased address: container id, line break, interface name
-//!   last_reserved_ip.0     the newest lease of each range set
-//!   lock                   held by whoever reads or writes here; our stamp is in it
-//!   .headcni/owners/…      one record per owner: addresses, pod, boot
+//!   10.244.1.5             a lease: container ID, CR LF, interface name
+//!   last_reserved_ip.0     the last reserved address of each range set
+//!   lock                   locked during a call; contains the stamp
+//!   .headcni/owners/…      one record per owner: addresses, pod, boot ID
 //!   .headcni/used.…        one bitmap per subnet
-//!   .headcni/pending       a lease that is being made or released
-//!   .headcni/new.0         a file that a release has left for the next lease
+//!   .headcni/pending       the lease that is being committed or released
+//!   .headcni/new.0         an address file before it is linked to its address
 //! ```
 //!
-//! The files are the truth, and host-local knows no others. The index is a cache of them that is
-//! used only while the stamp proves that nobody else has changed the directory and that no call
-//! of ours ended half-way; else it is made anew from the files (`reconcile`).
+//! The address files are authoritative. The index is used only while the stamp proves that no other
+//! process changed the directory and that no call died half-way; otherwise it is rebuilt.
 
 mod address_file;
+mod bitmaps;
 mod boot;
+pub(crate) mod fault_injection;
 mod file;
-mod fuse;
-mod look;
-mod newest;
+mod last_reserved;
+mod locked;
 mod owner;
-mod reconcile;
+mod rebuild;
 mod record;
-mod session;
+mod snapshot;
 mod stamp;
-mod used;
 
 use std::fs::{self, File};
 use std::io;
@@ -35,163 +34,123 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Error, NetworkName, Pod, code};
+use ipnet::IpNet;
 use rustix::fs::OFlags;
 
 use crate::range::RangeSet;
-use crate::strategy::Strategy;
+use crate::strategy::AllocationStrategy;
 
-pub use look::{Presence, SeenLease};
-pub use owner::Owner;
-pub use session::Session;
+pub use locked::LockedStore;
+pub use owner::LeaseOwner;
+pub use snapshot::{LeaseSnapshot, StorePresence};
 
-/// What an owner has.
+/// The lease of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// Who has it.
-    pub owner: Owner,
-    /// The addresses, in the order of the range sets that they are from.
-    pub addresses: Vec<IpAddr>,
-    /// The pod that the owner is a container of, if that is known.
-    pub pod: Option<Pod>,
+pub(crate) struct StoredLease {
+    pub(crate) owner: LeaseOwner,
+    /// In the order of the range sets.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) pod: Option<Pod>,
 }
 
-/// What an owner is to get.
 #[derive(Clone, Copy)]
-pub struct LeaseRequest<'a> {
-    /// Who.
-    pub owner: &'a Owner,
-    /// For which pod, if it is one.
-    pub pod: Option<&'a Pod>,
-    /// One address from each.
-    pub sets: &'a [RangeSet],
-    /// Addresses that it must be, each in another set.
-    pub requested: &'a [IpAddr],
-    /// How to choose the others.
-    pub strategy: Strategy,
-    /// Tells owners that still run, where the caller knows; for the error when no address is left.
-    pub is_live: Option<&'a dyn Fn(&Owner) -> bool>,
+pub(crate) struct LeaseRequest<'a> {
+    pub(crate) owner: &'a LeaseOwner,
+    pub(crate) pod: Option<&'a Pod>,
+    /// One address is leased from each.
+    pub(crate) sets: &'a [RangeSet],
+    /// Each is in a different set.
+    pub(crate) requested: &'a [IpAddr],
+    pub(crate) strategy: AllocationStrategy,
 }
 
-/// How much of a range set is leased.
+/// Addresses of a range set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Addresses that are leased.
-    pub leased: u128,
-    /// Addresses that can be.
-    pub capacity: u128,
+pub(crate) struct Usage {
+    pub(crate) leased: u128,
+    pub(crate) capacity: u128,
 }
 
-/// Why the store did not do what it was asked.
+/// Why an operation on the store failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of each variant describes it")]
 pub enum StoreError {
-    /// Reading or writing went wrong.
     #[error("{attempt} {}", path.display())]
     Io {
-        /// What was attempted.
         attempt: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why it failed.
         #[source]
         source: io::Error,
     },
-    /// Others had the store for too long.
-    #[error("the lease store {} is busy: no turn within {seconds} s", path.display())]
-    Busy {
-        /// The store.
-        path: PathBuf,
-        /// How long was waited.
-        seconds: f64,
-    },
-    /// The owner has addresses already.
-    #[error("{owner} has {addresses} already: DEL it first")]
-    AlreadyLeased {
-        /// Who.
-        owner: String,
-        /// Which.
-        addresses: String,
-    },
-    /// Every address is leased.
-    #[error("{set} is full: {leased} of {capacity} leased{dead}")]
+    #[error("lease store {} is locked by another process for more than {seconds} s", path.display())]
+    Busy { path: PathBuf, seconds: f64 },
+    #[error("{owner} already has a lease for {addresses}: DEL it first")]
+    AlreadyLeased { owner: String, addresses: String },
+    #[error(
+        "{set} is full: {leased} of {capacity} leased; GC releases leases of containers that no \
+         longer run"
+    )]
     Exhausted {
-        /// The range set.
         set: String,
-        /// How many are leased.
         leased: u128,
-        /// How many there are.
         capacity: u128,
-        /// What is known about owners that no longer run; begins with a comma.
-        dead: String,
     },
-    /// Somebody else has the address that was asked for.
     #[error("requested address {address} is leased to {owner}")]
-    Taken {
-        /// The address.
-        address: IpAddr,
-        /// Who has it.
-        owner: String,
-    },
-    /// The address that was asked for can't be leased at all.
+    Taken { address: IpAddr, owner: String },
+    #[error("requested address {address} is occupied by {}, which is not a lease", path.display())]
+    Occupied { address: IpAddr, path: PathBuf },
     #[error(
-        "requested address {address} is reserved: it is the gateway, network or broadcast address of {subnet}"
+        "requested address {address} is reserved: it is the gateway, network or broadcast \
+         address of {subnet}"
     )]
-    Reserved {
-        /// The address.
-        address: IpAddr,
-        /// Its subnet.
-        subnet: String,
-    },
-    /// The address that was asked for is in no range, or two are asked for from one set.
+    Reserved { address: IpAddr, subnet: IpNet },
     #[error(
-        "requested address {address} can't be given: it is not in a range set of its own ({sets})"
+        "requested address {address} is outside the ranges, or its range set already has a \
+         requested address ({sets})"
     )]
-    Outside {
-        /// The address.
-        address: IpAddr,
-        /// The range sets.
-        sets: String,
-    },
-    /// The owner's name can't be a file's name.
-    #[error("CNI_CONTAINERID is too long a name for a lease: {owner}")]
-    LongName {
-        /// The owner.
-        owner: String,
-    },
+    Outside { address: IpAddr, sets: String },
+    #[error("CNI_CONTAINERID is too long for a lease record: {owner}")]
+    LongName { owner: String },
 }
 
-/// Codes of our own for what only an IPAM plugin can say.
-pub(crate) mod own_code {
-    /// No address is left.
+/// Error codes of this plugin, above those of the CNI specification.
+pub(crate) mod ipam_code {
     pub(crate) const EXHAUSTED: u32 = 110;
-    /// The address that was asked for can't be had.
-    pub(crate) const NOT_TO_BE_HAD: u32 = 111;
-    /// A lease that should be there isn't.
+    pub(crate) const ADDRESS_UNAVAILABLE: u32 = 111;
     pub(crate) const NOT_LEASED: u32 = 112;
 }
 
 impl StoreError {
-    /// Whether there is no room left.
     pub(crate) fn is_full_disk(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// Whether it is the end of a test's fuse.
+    /// Whether a unit test injected this error.
     pub(crate) fn is_crash(&self) -> bool {
-        matches!(self, Self::Io { attempt, .. } if *attempt == fuse::CRASH)
+        matches!(self, Self::Io { attempt, .. } if *attempt == fault_injection::CRASH)
     }
 
-    /// Whether the same call could work a moment later.
-    pub fn is_passing(&self) -> bool {
-        // A full or read-only disk stays so for longer than a call can wait.
-        matches!(self, Self::Io { source, .. } if matches!(
-            source.kind(),
-            io::ErrorKind::Interrupted
-                | io::ErrorKind::WouldBlock
-                | io::ErrorKind::ResourceBusy
-                | io::ErrorKind::NotFound
-                | io::ErrorKind::StaleNetworkFileHandle
-        ))
+    /// Whether a retry within milliseconds can succeed: an I/O error may be transient, and another
+    /// call may release an address. A lock timeout is not retried, because the deadline has passed.
+    pub(crate) fn is_retryable(&self) -> bool {
+        use io::ErrorKind::{
+            IsADirectory, NotADirectory, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem,
+            StorageFull,
+        };
+        match self {
+            Self::Io { source, .. } => !matches!(
+                source.kind(),
+                StorageFull
+                    | QuotaExceeded
+                    | ReadOnlyFilesystem
+                    | PermissionDenied
+                    | NotADirectory
+                    | IsADirectory
+            ),
+            Self::Exhausted { .. } | Self::Taken { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -201,17 +160,17 @@ impl From<StoreError> for Error {
             StoreError::Io { .. } => code::IO_FAILURE,
             StoreError::Busy { .. } => code::TRY_AGAIN_LATER,
             StoreError::AlreadyLeased { .. } => code::ALREADY_ATTACHED,
-            StoreError::Exhausted { .. } => own_code::EXHAUSTED,
-            StoreError::Taken { .. } | StoreError::Reserved { .. } | StoreError::Outside { .. } => {
-                own_code::NOT_TO_BE_HAD
-            }
+            StoreError::Exhausted { .. } => ipam_code::EXHAUSTED,
+            StoreError::Taken { .. }
+            | StoreError::Occupied { .. }
+            | StoreError::Reserved { .. }
+            | StoreError::Outside { .. } => ipam_code::ADDRESS_UNAVAILABLE,
             StoreError::LongName { .. } => code::INVALID_ENVIRONMENT,
         };
         Self::caused(code, &error)
     }
 }
 
-/// For `map_err`: what was attempted on which path.
 pub(crate) fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Io {
         attempt,
@@ -220,25 +179,24 @@ pub(crate) fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Er
     }
 }
 
-/// A network's leases on this node.
+/// The leases of a network on this node.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct LeaseStore {
     dir: PathBuf,
-    patience: Duration,
+    lock_timeout: Duration,
     boot: Option<String>,
 }
 
-impl Store {
-    /// The store of `network` below `data_dir`.
-    ///
-    /// A `data_dir` that ends in the network's name is taken as it is.
-    pub fn new(data_dir: &Path, network: &NetworkName, patience: Duration) -> Self {
+impl LeaseStore {
+    /// The store of `network` in `data_dir`. A `data_dir` that already ends in the network's name
+    /// is used as it is.
+    pub fn new(data_dir: &Path, network: &NetworkName, lock_timeout: Duration) -> Self {
         let below = data_dir.join(network.as_str());
         let is_named = data_dir
             .file_name()
             .is_some_and(|name| name == network.as_str());
-        // Host-local would make a directory of that name once more. Where it has, and we have not
-        // been here before, its leases are below.
+        // host-local always appends the network's name. If it did so here before us, use its
+        // directory.
         let is_ours = || record::index_dir(data_dir).is_dir() || !below.join("lock").is_file();
         let dir = if is_named && is_ours() {
             data_dir.to_owned()
@@ -247,36 +205,35 @@ impl Store {
         };
         Self {
             dir,
-            patience,
+            lock_timeout,
             boot: None,
         }
     }
 
-    /// The same, for a caller who knows the id of this boot: it isn't asked for again.
+    /// Saves reading the boot ID from the kernel. An empty one is ignored.
     #[must_use]
-    pub fn in_boot(self, id: &str) -> Self {
+    pub fn with_boot_id(self, id: &str) -> Self {
         let boot = id.split_whitespace().next().map(str::to_owned);
         Self { boot, ..self }
     }
 
-    /// Exclusive access, with an index that is known to be right.
-    pub fn open(&self) -> Result<Session, StoreError> {
+    /// Locks the store and validates its index; creates it if it does not exist.
+    pub(crate) fn open(&self) -> Result<LockedStore, StoreError> {
         let lock = match self.open_lock() {
-            // The first call of all: there is no directory yet.
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
                 self.open_lock()?
             }
             lock => lock?,
         };
-        self.session(lock)
+        self.lock(lock)
     }
 
-    /// As [`Store::open`], but `None` if there is no store yet.
-    pub fn open_existing(&self) -> Result<Option<Session>, StoreError> {
+    /// Locks an existing store; `None` if there is none.
+    pub fn open_existing(&self) -> Result<Option<LockedStore>, StoreError> {
         match self.open_lock() {
             Err(_) if !self.dir.is_dir() => Ok(None),
-            lock => self.session(lock?).map(Some),
+            lock => self.lock(lock?).map(Some),
         }
     }
 
@@ -285,16 +242,16 @@ impl Store {
         file::open(&path, OFlags::RDWR | OFlags::CREATE).map_err(io_error("open", &path))
     }
 
-    fn session(&self, lock: File) -> Result<Session, StoreError> {
+    fn lock(&self, lock: File) -> Result<LockedStore, StoreError> {
         let path = self.dir.join("lock");
-        if !crate::lock::lock_within(&lock, self.patience).map_err(io_error("lock", &path))? {
-            let seconds = self.patience.as_secs_f64();
+        if !crate::lock::lock_within(&lock, self.lock_timeout).map_err(io_error("lock", &path))? {
+            let seconds = self.lock_timeout.as_secs_f64();
             return Err(StoreError::Busy {
                 path: self.dir.clone(),
                 seconds,
             });
         }
-        Session::begin(&self.dir, lock, self.boot.clone().or_else(boot::id))
+        LockedStore::new(&self.dir, lock, self.boot.clone().or_else(boot::id))
     }
 }
 

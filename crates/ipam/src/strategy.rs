@@ -1,5 +1,6 @@
-//! Which of the free addresses an owner gets. Pure: what is leased is passed in.
+//! Allocation strategies: which free address an owner gets. Pure functions.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -7,49 +8,53 @@ use std::str::FromStr;
 use crate::bitmap::Bitmap;
 use crate::range::{Range, RangeSet};
 
-/// How to choose among free addresses.
+/// How to pick a free address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// The next after the last lease, so that a freed address rests as long as possible.
+pub enum AllocationStrategy {
+    /// The next one after the last reserved address, so that released addresses rest longest.
     #[default]
     Sequential,
-    /// Any, each as likely as the other.
+    /// A random one, uniformly distributed.
     Random,
-    /// The lowest.
+    /// The lowest one.
     DensePack,
 }
 
-/// A strategy that doesn't exist.
+/// The configured strategy does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("allocation_strategy {0:?} is none of sequential, random and dense-pack")]
+#[error("unknown allocation_strategy {0:?}: use sequential, random or dense-pack")]
 pub struct UnknownStrategy(String);
 
-impl FromStr for Strategy {
+impl FromStr for AllocationStrategy {
     type Err = UnknownStrategy;
 
     fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
-        match text {
-            "sequential" => Ok(Self::Sequential),
-            "random" => Ok(Self::Random),
-            "dense-pack" => Ok(Self::DensePack),
-            other => Err(UnknownStrategy(other.to_owned())),
-        }
+        [Self::Sequential, Self::Random, Self::DensePack]
+            .into_iter()
+            .find(|strategy| strategy.name() == text)
+            .ok_or_else(|| UnknownStrategy(text.to_owned()))
     }
 }
 
-/// What is known about the leases in a range.
+impl fmt::Display for AllocationStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is leased in a range.
 #[derive(Clone, Copy)]
-pub(crate) struct Used<'a> {
-    /// Everything about a part of the subnet, which is all of it unless it is huge.
+pub(crate) struct Occupancy<'a> {
+    /// Covers the whole subnet, or one window of a subnet larger than [`Bitmap::MAX_HOST_BITS`].
     pub(crate) map: &'a Bitmap,
-    /// How far the map's first address is from the subnet's.
+    /// Offset of the bitmap's first address in the subnet.
     pub(crate) map_offset: u128,
-    /// Whether an address outside of the map is leased.
+    /// Whether an address outside the bitmap is leased.
     pub(crate) is_leased: &'a dyn Fn(IpAddr) -> bool,
 }
 
-impl Used<'_> {
-    /// The part of these offsets that the map has, as bits.
+impl Occupancy<'_> {
+    /// The part of the offsets `first..=last` that the bitmap covers, as bits.
     fn bits(&self, first: u128, last: u128) -> Option<RangeInclusive<usize>> {
         let end = self.map_offset + self.map.len() as u128 - 1;
         let bit = |offset: u128| usize::try_from(offset - self.map_offset).ok();
@@ -59,7 +64,7 @@ impl Used<'_> {
             .flatten()
     }
 
-    /// The bits of a range that is in the map as a whole.
+    /// The bits of a range, if the bitmap covers all of it.
     fn whole(&self, range: &Range) -> Option<RangeInclusive<usize>> {
         let (first, last) = range.offsets().into_inner();
         let bits = self.bits(first, last)?;
@@ -71,24 +76,32 @@ impl Used<'_> {
     }
 }
 
-impl Strategy {
-    /// A free address of the set, and the index of the range that it is from.
+impl AllocationStrategy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Random => "random",
+            Self::DensePack => "dense-pack",
+        }
+    }
+
+    /// Picks a free address of the set and returns it with the index of its range.
     ///
-    /// `used` has an entry per range, `last` is the newest lease, and `draw` gives a number below
-    /// the one it gets.
-    pub(crate) fn choose(
+    /// `used` has one entry per range, `last` is the last reserved address, and `draw(n)` returns a
+    /// random number below `n`.
+    pub(crate) fn pick(
         self,
         set: &RangeSet,
-        used: &[Used<'_>],
+        used: &[Occupancy<'_>],
         last: Option<IpAddr>,
         draw: &dyn Fn(u128) -> u128,
     ) -> Option<(usize, IpAddr)> {
         let start = match self {
-            Self::Sequential => last.and_then(|last| place_of(set, last)),
+            Self::Sequential => last.and_then(|last| position_of(set, last)),
             Self::DensePack => None,
-            Self::Random => Some(random_place(set, used, draw)?),
+            Self::Random => Some(random_start(set, used, draw)?),
         };
-        around(set, start)
+        search_order(set, start)
             .into_iter()
             .find_map(|(index, first, last)| {
                 let address = first_free(&set.ranges()[index], used[index], first, last)?;
@@ -97,8 +110,8 @@ impl Strategy {
     }
 }
 
-/// The range that has an address, and where in it.
-fn place_of(set: &RangeSet, address: IpAddr) -> Option<(usize, u128)> {
+/// The index of the range that contains an address, and the offset in it.
+fn position_of(set: &RangeSet, address: IpAddr) -> Option<(usize, u128)> {
     let index = set
         .ranges()
         .iter()
@@ -106,8 +119,8 @@ fn place_of(set: &RangeSet, address: IpAddr) -> Option<(usize, u128)> {
     Some((index, set.ranges()[index].offset(address)))
 }
 
-/// The set from behind a place on, once around and up to it; without one, from the beginning.
-fn around(set: &RangeSet, start: Option<(usize, u128)>) -> Vec<(usize, u128, u128)> {
+/// Spans (range index, first, last) in search order: after `start`, wrapping around up to it.
+fn search_order(set: &RangeSet, start: Option<(usize, u128)>) -> Vec<(usize, u128, u128)> {
     let whole = |index: usize| {
         let (first, last) = set.ranges()[index].offsets().into_inner();
         (index, first, last)
@@ -123,8 +136,7 @@ fn around(set: &RangeSet, start: Option<(usize, u128)>) -> Vec<(usize, u128, u12
     spans
 }
 
-/// The first free address from offset `first` to `last`.
-fn first_free(range: &Range, used: Used<'_>, first: u128, last: u128) -> Option<IpAddr> {
+fn first_free(range: &Range, used: Occupancy<'_>, first: u128, last: u128) -> Option<IpAddr> {
     let mut offset = first;
     while offset <= last {
         let address = match used.bits(offset, last) {
@@ -147,16 +159,16 @@ fn first_free(range: &Range, used: Used<'_>, first: u128, last: u128) -> Option<
     None
 }
 
-/// A place just before a free address, each of them as likely as the other.
-fn random_place(
+/// The position just before a random free address.
+fn random_start(
     set: &RangeSet,
-    used: &[Used<'_>],
+    used: &[Occupancy<'_>],
     draw: &dyn Fn(u128) -> u128,
 ) -> Option<(usize, u128)> {
     let ranges = || set.ranges().iter().zip(used);
     let free = ranges().map(|(range, used)| match FreeBits::of(range, *used) {
         Some(free) => free.len() as u128,
-        // So large that what is leased of it doesn't count.
+        // Leases are too few to matter in a range this large.
         None => range.capacity(),
     });
     let free: Vec<u128> = free.collect();
@@ -173,7 +185,7 @@ fn random_place(
                 Some(free) => used.map_offset + free.nth(usize::try_from(nth).ok()?)? as u128,
                 None => *range.offsets().start() + nth,
             };
-            // `around` begins behind the place. The very first address is never free: it is reserved.
+            // `search_order` starts after this offset. Offset 0 is reserved, so it is never free.
             return Some((index, offset.saturating_sub(1)));
         }
         nth -= free[index];
@@ -181,7 +193,7 @@ fn random_place(
     None
 }
 
-/// The free bits of a range that aren't reserved.
+/// The free bits of a range, without reserved addresses.
 struct FreeBits<'a> {
     map: &'a Bitmap,
     span: RangeInclusive<usize>,
@@ -189,8 +201,8 @@ struct FreeBits<'a> {
 }
 
 impl<'a> FreeBits<'a> {
-    /// `None` if the range isn't in the map as a whole.
-    fn of(range: &Range, used: Used<'a>) -> Option<Self> {
+    /// `None` if the bitmap does not cover the whole range.
+    fn of(range: &Range, used: Occupancy<'a>) -> Option<Self> {
         let span = used.whole(range)?;
         let mut reserved: Vec<usize> = range
             .reserved()
@@ -212,7 +224,7 @@ impl<'a> FreeBits<'a> {
     }
 
     fn nth(&self, nth: usize) -> Option<usize> {
-        // Each reserved bit at or before the one that is meant moves it one further.
+        // Each reserved bit at or before the result shifts it by one.
         let mut rank = nth;
         for reserved in &self.reserved {
             let found = self.map.nth_free(self.span.clone(), rank)?;
@@ -224,8 +236,8 @@ impl<'a> FreeBits<'a> {
     }
 }
 
-/// How many addresses of a range are leased; `None` if the map doesn't have all of it.
-pub(crate) fn count_leased(range: &Range, used: Used<'_>) -> Option<u128> {
+/// Number of leased addresses of a range; `None` if the bitmap does not cover all of it.
+pub(crate) fn count_leased(range: &Range, used: Occupancy<'_>) -> Option<u128> {
     let free = FreeBits::of(range, used)?;
     Some(range.capacity() - free.len() as u128)
 }

@@ -1,181 +1,185 @@
-//! The verbs of the IPAM plugin, for whoever has a call at hand.
+//! The CNI verbs of an IPAM plugin.
 
 use std::collections::BTreeSet;
-use std::thread;
-use std::time::Duration;
+use std::fmt;
 
-use cni::{Attachment, Call, Error, IpConfig, NetResult, Pod, ValidAttachment, code};
+use cni::{Attachment, Call, CniArgs, Error, IpConfig, NetResult, Pod, ValidAttachment, code};
 use ipnet::IpNet;
 use serde_json::Map;
 
-use crate::conf::Settings;
-use crate::store::{LeaseRequest, Owner, Store, StoreError, own_code};
+use crate::conf::IpamConf;
+use crate::retry::retry;
+use crate::store::{LeaseOwner, LeaseRequest, LeaseStore, StoreError, ipam_code};
 
-/// How often a call is tried when the store is in a passing trouble.
-const MAX_TRIES: u32 = 3;
-
-/// The verbs for a caller who knows the id of this boot: the kernel isn't asked for it again.
-#[derive(Clone, Copy, Debug)]
-pub struct InBoot<'a>(&'a str);
-
-/// The verbs in the boot of this id. An empty id is none, and then the kernel is asked.
-pub fn in_boot(id: &str) -> InBoot<'_> {
-    InBoot(id)
+/// The verbs of an IPAM plugin, for one CNI call.
+#[derive(Clone, Copy)]
+pub struct Verbs<'a> {
+    call: &'a Call,
+    boot_id: &'a str,
+    debug: &'a dyn Fn(fmt::Arguments<'_>),
 }
 
-impl InBoot<'_> {
-    /// As [`add`].
-    pub fn add(self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
-        let settings = Settings::parse(&call.conf, &to.args)?;
-        lease(settings, &Settings::store(&call.conf)?.in_boot(self.0), to)
+impl<'a> Verbs<'a> {
+    /// The verbs for this call.
+    pub fn new(call: &'a Call) -> Self {
+        Self {
+            call,
+            boot_id: "",
+            debug: &|_| (),
+        }
     }
 
-    /// As [`del`].
-    pub fn del(self, call: &Call, of: &Attachment) -> Result<(), Error> {
-        let store = Settings::store_for_cleaning(&call.conf)?;
-        release(&store.in_boot(self.0), of)
+    /// Saves reading the boot ID from the kernel. An empty one is ignored.
+    #[must_use]
+    pub fn boot_id(self, boot_id: &'a str) -> Self {
+        Self { boot_id, ..self }
     }
-}
 
-/// Leases addresses for an attachment.
-pub fn add(call: &Call, to: &Attachment) -> Result<NetResult, Error> {
-    let settings = Settings::parse(&call.conf, &to.args)?;
-    lease(settings, &Settings::store(&call.conf)?, to)
-}
+    /// Sets where debug messages go.
+    #[must_use]
+    pub fn debug(self, debug: &'a dyn Fn(fmt::Arguments<'_>)) -> Self {
+        Self { debug, ..self }
+    }
 
-fn lease(settings: Settings, store: &Store, to: &Attachment) -> Result<NetResult, Error> {
-    let owner = Owner::new(&to.container, &to.ifname);
-    let pod = Pod::from_args(&to.args);
-    let leased = retried(|| {
-        store.open()?.lease(&LeaseRequest {
-            owner: &owner,
-            pod: pod.as_ref(),
-            sets: &settings.sets,
-            requested: &settings.requested,
-            strategy: settings.strategy,
-            is_live: None,
+    /// ADD: leases an address from each range set.
+    pub fn add(&self, to: &Attachment) -> Result<NetResult, Error> {
+        let conf = IpamConf::parse(&self.call.conf, &to.args)?;
+        let store = self.use_store(IpamConf::store(&self.call.conf)?);
+        let owner = LeaseOwner::new(&to.container, &to.ifname);
+        let pod = Pod::from_args(&to.args);
+        for set in &conf.sets {
+            (self.debug)(format_args!("range set {set}, strategy {}", conf.strategy));
+        }
+        let leased = self.with_retry(|| {
+            store.open()?.lease(&LeaseRequest {
+                owner: &owner,
+                pod: pod.as_ref(),
+                sets: &conf.sets,
+                requested: &conf.requested,
+                strategy: conf.strategy,
+            })
+        })?;
+        for (address, range) in &leased {
+            (self.debug)(format_args!("leased {address} from {range} to {owner}"));
+        }
+        let ips = leased.iter().map(|(address, range)| IpConfig {
+            interface: None,
+            address: IpNet::new(*address, range.subnet().prefix_len()).unwrap_or((*address).into()),
+            gateway: Some(range.gateway()),
+            extra: Map::new(),
+        });
+        Ok(NetResult {
+            ips: ips.collect(),
+            routes: conf.routes,
+            dns: conf.dns,
+            ..NetResult::default()
         })
-    })?;
-    let ips = leased.iter().map(|(address, range)| IpConfig {
-        interface: None,
-        address: IpNet::new(*address, range.subnet().prefix_len()).unwrap_or((*address).into()),
-        gateway: Some(range.gateway()),
-        extra: Map::new(),
-    });
-    Ok(NetResult {
-        ips: ips.collect(),
-        routes: settings.routes,
-        dns: settings.dns,
-        ..NetResult::default()
-    })
-}
-
-/// Releases what an attachment has.
-pub fn del(call: &Call, of: &Attachment) -> Result<(), Error> {
-    release(&Settings::store_for_cleaning(&call.conf)?, of)
-}
-
-fn release(store: &Store, of: &Attachment) -> Result<(), Error> {
-    let owner = Owner::new(&of.container, &of.ifname);
-    retried(|| match store.open_existing()? {
-        None => Ok(()),
-        Some(mut session) => session.release(&owner).map(drop),
-    })?;
-    Ok(())
-}
-
-/// Fails unless the attachment has what the result of its ADD says.
-pub fn check(call: &Call, of: &Attachment) -> Result<(), Error> {
-    let settings = Settings::parse(&call.conf, &of.args)?;
-    let owner = Owner::new(&of.container, &of.ifname);
-    let lease = match Settings::store(&call.conf)?.open_existing()? {
-        None => None,
-        Some(mut session) => session.lease_of(&owner)?,
-    };
-    let Some(lease) = lease else {
-        return Err(Error::new(
-            own_code::NOT_LEASED,
-            format!("{owner} has no lease"),
-        ));
-    };
-    let stated = call.conf.prev_result()?.unwrap_or_default();
-    let is_ours = |ip: &&IpConfig| {
-        settings
-            .sets
-            .iter()
-            .any(|set| set.range_of(ip.address.addr()).is_some())
-    };
-    match stated
-        .ips
-        .iter()
-        .filter(is_ours)
-        .find(|ip| !lease.addresses.contains(&ip.address.addr()))
-    {
-        None => Ok(()),
-        Some(ip) => Err(Error::new(
-            own_code::NOT_LEASED,
-            format!(
-                "{owner} has no lease for {}, which prevResult names",
-                ip.address.addr()
-            ),
-        )),
     }
-}
 
-/// Releases whatever isn't in `valid`.
-pub fn collect_garbage(call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
-    let Some(mut session) = Settings::store_for_cleaning(&call.conf)?.open_existing()? else {
-        return Ok(());
-    };
-    let containers: BTreeSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
-    let pairs: BTreeSet<(&str, &str)> = valid
-        .iter()
-        .map(|v| (v.container_id.as_str(), v.ifname.as_str()))
-        .collect();
-    session.collect(&|owner| match owner.ifname() {
-        Some(ifname) => pairs.contains(&(owner.container(), ifname)),
-        None => containers.contains(owner.container()),
-    })?;
-    Ok(())
-}
-
-/// Fails if an ADD could not work.
-pub fn status(call: &Call) -> Result<(), Error> {
-    let unavailable = |error: StoreError| Error {
-        code: code::NOT_AVAILABLE,
-        ..Error::from(error)
-    };
-    let settings = Settings::parse(&call.conf, &cni::CniArgs::default())?;
-    let session = Settings::store(&call.conf)?.open().map_err(unavailable)?;
-    session.check_room().map_err(unavailable)?;
-    if !settings.is_status_strict {
-        return Ok(());
+    /// DEL: releases the lease of an attachment.
+    pub fn del(&self, of: &Attachment) -> Result<(), Error> {
+        let store = self.use_store(IpamConf::store_for_cleanup(&self.call.conf)?);
+        let owner = LeaseOwner::new(&of.container, &of.ifname);
+        let released = self.with_retry(|| match store.open_existing()? {
+            None => Ok(Vec::new()),
+            Some(mut store) => store.release(&owner),
+        })?;
+        (self.debug)(format_args!("released {released:?} of {owner}"));
+        Ok(())
     }
-    for set in &settings.sets {
-        let usage = session.usage(set).map_err(unavailable)?;
-        if usage.leased >= usage.capacity {
-            return Err(Error::new(
-                code::NOT_AVAILABLE,
-                format!(
-                    "{set} is full: {} of {} leased",
-                    usage.leased, usage.capacity
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
 
-fn retried<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    let mut pause = Duration::from_millis(10);
-    for _ in 1..MAX_TRIES {
-        match attempt() {
-            Err(error) if error.is_passing() => {
-                thread::sleep(pause);
-                pause *= 4;
+    /// CHECK: fails unless the attachment has a lease for the addresses in `prevResult`.
+    pub fn check(&self, of: &Attachment) -> Result<(), Error> {
+        let conf = IpamConf::parse(&self.call.conf, &of.args)?;
+        let store = self.use_store(IpamConf::store(&self.call.conf)?);
+        let owner = LeaseOwner::new(&of.container, &of.ifname);
+        let not_leased = |text: String| Error::new(ipam_code::NOT_LEASED, text);
+        let lease = match store.open_existing()? {
+            None => None,
+            Some(mut store) => store.lease_of(&owner)?,
+        };
+        let Some(lease) = lease else {
+            return Err(not_leased(format!("{owner} has no lease")));
+        };
+        let prev_result = self.call.conf.prev_result()?.unwrap_or_default();
+        for ip in prev_result.ips.iter().map(|ip| ip.address.addr()) {
+            let is_ours = conf.sets.iter().any(|set| set.range_of(ip).is_some());
+            if is_ours && !lease.addresses.contains(&ip) {
+                let text = format!("{owner} has no lease for {ip}, which is in prevResult");
+                return Err(not_leased(text));
             }
-            outcome => return outcome,
         }
+        Ok(())
     }
-    attempt()
+
+    /// GC: releases the leases of all attachments that are not in `valid`.
+    pub fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
+        let store = self.use_store(IpamConf::store_for_cleanup(&self.call.conf)?);
+        let Some(mut store) = store.open_existing()? else {
+            return Ok(());
+        };
+        let containers: BTreeSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
+        let pairs: BTreeSet<(&str, &str)> = valid
+            .iter()
+            .map(|v| (v.container_id.as_str(), v.ifname.as_str()))
+            .collect();
+        let released = store.release_orphans(&|owner| match owner.ifname() {
+            Some(ifname) => pairs.contains(&(owner.container(), ifname)),
+            None => containers.contains(owner.container()),
+        })?;
+        for lease in released {
+            let (addresses, owner) = (&lease.addresses, &lease.owner);
+            (self.debug)(format_args!("released {addresses:?} of {owner}"));
+        }
+        Ok(())
+    }
+
+    /// STATUS: fails if an ADD can't succeed.
+    pub fn status(&self) -> Result<(), Error> {
+        let unavailable = |error: StoreError| Error {
+            code: code::NOT_AVAILABLE,
+            ..Error::from(error)
+        };
+        let conf = IpamConf::parse(&self.call.conf, &CniArgs::default())?;
+        let store = self.use_store(IpamConf::store(&self.call.conf)?);
+        let store = store.open().map_err(unavailable)?;
+        store.check_disk_space().map_err(unavailable)?;
+        if !conf.is_status_strict {
+            return Ok(());
+        }
+        for set in &conf.sets {
+            let usage = store.usage(set).map_err(unavailable)?;
+            let (leased, capacity) = (usage.leased, usage.capacity);
+            if leased >= capacity {
+                let text = format!("{set} is full: {leased} of {capacity} leased");
+                return Err(Error::new(code::NOT_AVAILABLE, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn use_store(&self, store: LeaseStore) -> LeaseStore {
+        (self.debug)(format_args!("lease store {}", store.dir().display()));
+        store.with_boot_id(self.boot_id)
+    }
+
+    fn with_retry<T>(
+        &self,
+        attempt: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        retry(attempt, |error| {
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            let error = Error::from(error);
+            (self.debug)(format_args!(
+                "retrying after: {}: {}",
+                error.msg, error.details
+            ));
+            Ok(())
+        })
+    }
 }
+
+#[cfg(test)]
+mod tests;

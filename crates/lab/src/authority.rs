@@ -1,4 +1,4 @@
-//! A certificate authority of the lab's own: nobody else trusts it.
+//! A certificate authority for the servers of the lab.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,27 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 
 use crate::files;
 
-/// Where a server's certificate, its key and the authority's certificate lie.
 #[derive(Debug, Clone)]
 pub struct Certified {
-    /// The authority's certificate, for clients.
+    /// The CA's certificate, for clients.
     pub ca: PathBuf,
-    /// The server's certificate.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
 }
 
-/// Writes a new authority's certificate, and one of a server with this address, into `dir`.
+/// Makes a new CA and a certificate for a server with this address, in `dir`.
 pub fn certify(address: IpAddr, dir: &Path) -> Result<Certified> {
     let named = |name: &str| -> Result<CertificateParams> {
         let mut params = CertificateParams::new(Vec::new()).context("begin a certificate")?;
         params.distinguished_name.push(DnType::CommonName, name);
         Ok(params)
     };
-    let mut authority = named("the lab's authority")?;
+    let mut authority = named("lab CA")?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().context("make the authority's key")?;
+    let authority_key = KeyPair::generate().context("make the CA's key")?;
     let ca = authority
         .self_signed(&authority_key)
-        .context("sign the authority's certificate")?;
+        .context("sign the CA's certificate")?;
     let issuer = Issuer::new(authority, authority_key);
 
     let mut server = named("headscale")?;

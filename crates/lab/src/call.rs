@@ -1,4 +1,4 @@
-//! Calling a CNI plugin as a runtime would.
+//! Calls a CNI plugin as a runtime does.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::node::Node;
 use crate::pod::Pod;
 use crate::process::{DEADLINE, Output, Running};
 
-/// One call of a plugin. Nothing is set that was not asked for, except `CNI_COMMAND` and `PATH`,
-/// so that a missing variable can be tested, too.
+/// One call of a plugin. Only `CNI_COMMAND` and `PATH` are set by default, so that a test can leave out
+/// any other variable.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub(crate) under: Vec<OsString>,
@@ -27,7 +27,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of this verb: ADD, DEL, CHECK, GC, STATUS, VERSION or whatever else.
     pub fn new(verb: &str) -> Self {
         let call = Self {
             under: Vec::new(),
@@ -39,7 +38,7 @@ impl Call {
         call.env("CNI_COMMAND", verb)
     }
 
-    /// For `eth0` of this pod, with the pod's name as container id.
+    /// For `eth0` of this pod, with the pod's name as container ID.
     #[must_use]
     pub fn pod(self, pod: &Pod) -> Self {
         self.container_id(pod.name())
@@ -65,7 +64,7 @@ impl Call {
         self.env("CNI_IFNAME", name)
     }
 
-    /// `CNI_ARGS`, as in `K8S_POD_NAME=p;IgnoreUnknown=1`
+    /// `CNI_ARGS`, such as `K8S_POD_NAME=p;IgnoreUnknown=1`
     #[must_use]
     pub fn args(self, args: &str) -> Self {
         self.env("CNI_ARGS", args)
@@ -77,7 +76,7 @@ impl Call {
         self.env("CNI_PATH", path)
     }
 
-    /// Any variable; a later value wins.
+    /// A later value wins.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env
@@ -91,14 +90,14 @@ impl Call {
         self.stdin(conf.to_string())
     }
 
-    /// Raw input in place of a configuration: torn JSON, say.
+    /// Raw input, such as truncated JSON.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
     }
 
-    /// A program that runs the plugin, with its own arguments before the plugin's path.
+    /// Runs the plugin under another program: `line` comes before the plugin's path.
     #[must_use]
     pub fn under<S: AsRef<OsStr>>(mut self, line: impl IntoIterator<Item = S>) -> Self {
         self.under = line
@@ -108,21 +107,20 @@ impl Call {
         self
     }
 
-    /// How long the plugin may take before the call fails; 30 seconds unless told.
+    /// Default: [`DEADLINE`].
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Calls the plugin at this path on the node and waits for its end.
     pub fn run(&self, node: &Node, plugin: impl AsRef<Path>) -> Result<Outcome> {
         let start = Instant::now();
         let output = self.spawn(node, plugin)?.wait(self.deadline)?;
         Ok(Outcome::new(output, start.elapsed()))
     }
 
-    /// Starts the plugin and leaves it running: to be killed in the middle, say.
+    /// Starts the plugin and does not wait for it.
     pub fn spawn(&self, node: &Node, plugin: impl AsRef<Path>) -> Result<Running> {
         let plugin = plugin.as_ref().as_os_str();
         let strace = match self.injections.as_slice() {
@@ -138,18 +136,14 @@ impl Call {
     }
 }
 
-/// How a call of a plugin, or of cnitool, ended.
+/// The result of a call of a plugin or of cnitool.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Exit status, or the signal.
     pub status: ExitStatus,
-    /// All of stdout.
     pub stdout: String,
-    /// All of stderr.
     pub stderr: String,
-    /// stdout, if it is JSON: a result or an error object.
+    /// stdout, if it is JSON.
     pub json: Option<Value>,
-    /// From the start to the end.
     pub elapsed: Duration,
 }
 
@@ -170,7 +164,7 @@ impl Outcome {
         }
     }
 
-    /// Succeeds if the plugin did, whatever it printed.
+    /// `Ok` if the exit status is 0.
     pub fn ok(&self) -> Result<()> {
         if !self.status.success() {
             bail!(
@@ -183,27 +177,27 @@ impl Outcome {
         Ok(())
     }
 
-    /// The result that a successful plugin printed.
+    /// stdout of a successful plugin.
     pub fn ok_json(&self) -> Result<Value> {
         self.ok()?;
         self.json
             .clone()
-            .with_context(|| format!("stdout is no JSON: {:?}", self.stdout))
+            .with_context(|| format!("stdout is not JSON: {:?}", self.stdout))
     }
 
-    /// The code of the error object that a failed plugin printed.
+    /// `code` of the error object of a failed plugin.
     pub fn err_code(&self) -> Option<u64> {
         self.error()?["code"].as_u64()
     }
 
-    /// The message of the error object that a failed plugin printed, or nothing.
+    /// `msg` of the error object of a failed plugin, or nothing.
     pub fn err_msg(&self) -> &str {
         self.error()
             .and_then(|error| error["msg"].as_str())
             .unwrap_or_default()
     }
 
-    /// The details of the error object that a failed plugin printed, or nothing.
+    /// `details` of the error object of a failed plugin, or nothing.
     pub fn err_details(&self) -> &str {
         self.error()
             .and_then(|error| error["details"].as_str())

@@ -1,4 +1,4 @@
-//! Watching the frames of a link.
+//! Captures the frames of a link.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,19 +12,18 @@ use crate::frames::{Direction, Frame};
 use crate::netns::Netns;
 use crate::raw_link::packet_socket;
 
-/// The longest frame: veth passes on what hardware would have cut in pieces.
-const LONGEST_BYTES: usize = 1 << 17;
-/// Room for what comes before anybody looks.
+/// veth passes segments that hardware would have split.
+const MAX_FRAME_BYTES: usize = 1 << 17;
 const QUEUE_BYTES: usize = 8 << 20;
-/// How long after its deadline a capture still reads what is queued.
+/// How long after its deadline a capture still reads queued frames.
 const BACKLOG: Duration = Duration::from_secs(1);
-/// How many of the frames that were not wanted an error shows.
-const SHOWN: usize = 20;
+/// How many frames an error shows.
+const MAX_SHOWN: usize = 20;
 
-/// All frames that pass a link, in both directions, from [`start`](Self::start) on.
+/// All frames that pass a link in both directions.
 ///
-/// The kernel shows frames here before its packet filter drops them on the way in, and after that
-/// on the way out. So to see whether something was let through, watch where it would come out.
+/// The kernel shows ingress frames before netfilter drops them, and egress frames after it. To see
+/// whether a packet was forwarded, capture where it would leave.
 #[derive(Debug)]
 pub struct Capture {
     socket: OwnedFd,
@@ -33,11 +32,11 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to watch a link. What passes from now on is kept until asked for.
+    /// Frames are queued from now on.
     pub fn start(place: &impl Netns, link: &str) -> Result<Self> {
         let (socket, address) = packet_socket(place, link)?;
         sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)
-            .context("make room for frames")?;
+            .context("set the receive buffer")?;
         Ok(Self {
             socket,
             link: link.to_owned(),
@@ -45,16 +44,16 @@ impl Capture {
         })
     }
 
-    /// Waits for a frame that is `wanted`. If none comes, the error tells what came instead.
+    /// Waits for a frame that is `wanted`. The error shows the frames that came instead.
     pub fn first(&mut self, deadline: Duration, wanted: impl Fn(&Frame) -> bool) -> Result<Frame> {
         let mut frames = self.until(deadline, wanted)?;
-        frames.pop().context("it ends with the one that was wanted")
+        frames.pop().context("the last frame is the wanted one")
     }
 
-    /// All frames up to the first one for which `is_last` holds, and that one.
+    /// All frames up to and including the first for which `is_last` holds.
     ///
-    /// This is how to prove that something does *not* come: send it, then send a mark that does
-    /// come, and look at all that came before the mark.
+    /// To prove that a frame is dropped: send it, then send a frame that is not, and check all frames that
+    /// came before that one.
     pub fn until(
         &mut self,
         deadline: Duration,
@@ -70,12 +69,11 @@ impl Capture {
             }
         }
         let (link, count) = (&self.link, frames.len());
-        frames.truncate(SHOWN);
+        frames.truncate(MAX_SHOWN);
         bail!("no such frame on {link} within {deadline:?}, but {count} others: {frames:#?}")
     }
 
-    /// The frames that are `wanted` of all that pass until `wait` is over. It always takes that
-    /// long; prefer [`until`](Self::until) where a mark can be sent.
+    /// The `wanted` frames of a period. It always takes that long: prefer [`until`](Self::until).
     pub fn within(
         &mut self,
         wait: Duration,
@@ -91,12 +89,11 @@ impl Capture {
         Ok(frames)
     }
 
-    /// The next frame, unless none comes until `end`. What is there by then counts, too, unless
-    /// there is no end to it.
+    /// The next frame until `end`, or one that was queued by then.
     fn next(&mut self, end: Instant) -> Result<Option<Frame>> {
         // libc::PACKET_OUTGOING
         const OUTGOING: u8 = 4;
-        let mut buffer = vec![0; LONGEST_BYTES];
+        let mut buffer = vec![0; MAX_FRAME_BYTES];
         loop {
             let now = Instant::now();
             if now > end + BACKLOG {
@@ -111,7 +108,7 @@ impl Capture {
             {
                 Ok(received) => received,
                 Err(Errno::EAGAIN) => return Ok(None),
-                // A link that went down says so once; what it had seen before is still here.
+                // A link that went down is reported once; queued frames remain.
                 Err(Errno::EINTR | Errno::ENETDOWN) => continue,
                 Err(error) => {
                     return Err(error).with_context(|| format!("watch {}", self.link));

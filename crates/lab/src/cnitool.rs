@@ -1,4 +1,4 @@
-//! The reference runtime, cnitool, on a node.
+//! cnitool, the reference runtime, on a node.
 
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::node::Node;
 use crate::process::{DEADLINE, Running};
 use crate::tools;
 
-/// One run of cnitool. It finds plugins in the reference plugins' directory unless told.
+/// One run of cnitool. `CNI_PATH` is the reference plugins' directory by default.
 #[derive(Debug, Clone)]
-pub struct CniTool<'node> {
-    node: &'node Node,
+pub struct CniTool {
+    node: Node,
     line: [String; 3],
     env: Vec<(OsString, OsString)>,
     deadline: Duration,
@@ -24,11 +24,11 @@ pub struct CniTool<'node> {
 
 impl Node {
     /// Runs cnitool's `verb` (add, check, del, gc, status) for the network `net` of the node's
-    /// directory `conf_dir` and the namespace `netns`, from which cnitool makes a container id.
-    pub fn cnitool(&self, conf_dir: &str, verb: &str, net: &str, netns: &str) -> CniTool<'_> {
+    /// directory `conf_dir` and the namespace `netns`, from which cnitool derives a container ID.
+    pub fn cnitool(&self, conf_dir: &str, verb: &str, net: &str, netns: &str) -> CniTool {
         let line = [verb, net, netns].map(str::to_owned);
         let tool = CniTool {
-            node: self,
+            node: self.clone(),
             line,
             env: Vec::new(),
             deadline: DEADLINE,
@@ -38,14 +38,14 @@ impl Node {
     }
 }
 
-impl CniTool<'_> {
+impl CniTool {
     /// `CNI_PATH`: one directory, or several separated by colons.
     #[must_use]
     pub fn path(self, path: impl AsRef<OsStr>) -> Self {
         self.env("CNI_PATH", path)
     }
 
-    /// `CNI_IFNAME`; `eth0` unless told.
+    /// `CNI_IFNAME`. Default: `eth0`.
     #[must_use]
     pub fn ifname(self, name: &str) -> Self {
         self.env("CNI_IFNAME", name)
@@ -57,13 +57,13 @@ impl CniTool<'_> {
         self.env("CNI_ARGS", args)
     }
 
-    /// `CAP_ARGS`: the runtime's values for capabilities, as in `{"portMappings": [...]}`.
+    /// `CAP_ARGS`, such as `{"portMappings": [...]}`.
     #[must_use]
     pub fn capabilities(self, values: &Value) -> Self {
         self.env("CAP_ARGS", values.to_string())
     }
 
-    /// Any variable; a later value wins. Plugins get them all.
+    /// A later value wins. Plugins inherit the variables.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env
@@ -71,14 +71,14 @@ impl CniTool<'_> {
         self
     }
 
-    /// How long it may take before it fails; 30 seconds unless told.
+    /// Default: [`DEADLINE`].
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Runs it. On failure cnitool prints no error object but a text on stderr.
+    /// On failure cnitool prints a text to stderr, not an error object.
     pub fn run(&self) -> Result<Outcome> {
         let start = Instant::now();
         let mut command = self.node.command(tools::cnitool());

@@ -1,22 +1,20 @@
-//! What programs of the lab get of the environment of whoever runs it: next to nothing.
+//! The environment of programs of the lab.
 //!
-//! A machine that builds may need a proxy, and a pod that tests run in has variables of its own. With
-//! those a daemon of the lab would look for its server behind that proxy, or take itself for that pod's.
+//! The environment of the test process must not leak: a build machine may set a proxy, and a CI pod sets
+//! Kubernetes variables, which a daemon under test would use.
 
 use std::env;
 use std::ffi::OsString;
 use std::process::Command;
 
-/// What says where things are and how to talk, and nothing that a program under test goes by.
-const KEPT: [&str; 6] = ["PATH", "HOME", "TMPDIR", "TERM", "LANG", "RUST_BACKTRACE"];
+const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "TERM", "LANG", "RUST_BACKTRACE"];
 
-/// Takes all of this process's environment away from a command but what every program may have. What is
-/// set on it from now on counts.
+/// Clears a command's environment except for `PATH`, `HOME` and the like.
 pub fn with_clean_environment(command: &mut Command) -> &mut Command {
-    with_only(command, &KEPT)
+    with_only(command, &INHERITED)
 }
 
-/// The same for a CNI plugin: it gets `PATH`, which nsenter and plugins that exec iptables need.
+/// Only `PATH`, which nsenter and plugins that exec iptables need.
 pub(crate) fn bare(command: &mut Command) -> &mut Command {
     with_only(command, &["PATH"])
 }

@@ -1,4 +1,4 @@
-//! A server that answers whatever it is told to: for what no real one can be made to say.
+//! An HTTP server with made-up answers, for what no real server can be made to answer.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -7,8 +7,9 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::http::read_head;
 use crate::netns::Netns;
+
+const MAX_HEAD: usize = 1 << 14;
 
 /// A server of plain HTTP. It listens until dropped.
 #[derive(Debug)]
@@ -17,8 +18,8 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Listens on all IPv4 addresses of `place`. It answers each request by its head, with what
-    /// [`http_answer`](crate::http_answer) makes, say.
+    /// Listens on all IPv4 addresses. `answer` maps the head of a request to a whole response, such as one
+    /// of [`http_answer`].
     pub fn start(
         place: &impl Netns,
         answer: impl Fn(&str) -> String + Send + Sync + 'static,
@@ -26,20 +27,19 @@ impl Fake {
         let listener = place
             .enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?
             .context("listen")?;
-        let accepting = listener.try_clone().context("share the socket")?;
+        let accepting = listener.try_clone().context("clone the socket")?;
         let answer = Arc::new(answer);
         thread::spawn(move || {
             while let Ok((client, _)) = accepting.accept() {
                 let answer = Arc::clone(&answer);
-                thread::spawn(move || talk(client, &*answer));
+                thread::spawn(move || serve(client, &*answer));
             }
         });
         Ok(Self { listener })
     }
 
-    /// The port that it listens on.
     pub fn port(&self) -> Result<u16> {
-        let address = self.listener.local_addr().context("ask for the port")?;
+        let address = self.listener.local_addr().context("get the port")?;
         Ok(address.port())
     }
 }
@@ -51,13 +51,30 @@ impl Drop for Fake {
     }
 }
 
-fn talk(mut client: TcpStream, answer: &dyn Fn(&str) -> String) -> io::Result<()> {
+/// A response with a length. Each header ends with CRLF.
+pub fn http_answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+}
+
+/// Reads a request up to its body.
+pub(crate) fn read_head(client: &mut impl Read) -> io::Result<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && head.len() < MAX_HEAD {
+        client.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+fn serve(mut client: TcpStream, answer: &dyn Fn(&str) -> String) -> io::Result<()> {
     loop {
         let head = read_head(&mut client)?;
         let lower = head.to_lowercase();
         let mut lines = lower.lines();
         let length = lines.find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-        // A body that nobody has read would end the connection in the middle of the answer.
+        // An unread body would reset the connection in the middle of the answer.
         let mut body = (&client).take(length.unwrap_or_default());
         io::copy(&mut body, &mut io::sink())?;
         client.write_all(answer(&head).as_bytes())?;

@@ -1,4 +1,4 @@
-//! A node's files, reached from outside.
+//! Access to a node's files.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,9 +9,8 @@ use anyhow::{Context, Result};
 use crate::node::Node;
 
 impl Node {
-    /// Where this process finds a path of the node.
-    ///
-    /// Absolute links on the way, such as `/var/run`, are followed within the node.
+    /// The path by which this process sees a path of the node. Absolute symlinks such as `/var/run` are
+    /// resolved within the node.
     pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder_pid()));
         let mut path = root.clone();
@@ -24,7 +23,7 @@ impl Node {
                 }
                 _ => continue,
             }
-            // The kernel would follow an absolute link from this process's root: the host's.
+            // The kernel would resolve an absolute symlink from the host's root.
             if let Ok(target) = fs::read_link(&path)
                 && target.is_absolute()
             {
@@ -34,7 +33,7 @@ impl Node {
         path
     }
 
-    /// Writes a file of the node, making its directories.
+    /// Creates missing directories.
     pub fn write(&self, inside: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
         let path = self.path(&inside);
         let write = || -> io::Result<()> {
@@ -44,19 +43,17 @@ impl Node {
         write().with_context(|| format!("write {} on {}", inside.as_ref().display(), self.name()))
     }
 
-    /// Reads a text file of the node.
     pub fn read(&self, inside: impl AsRef<Path>) -> Result<String> {
         fs::read_to_string(self.path(&inside))
             .with_context(|| format!("read {} on {}", inside.as_ref().display(), self.name()))
     }
 
-    /// Whether the node has this path.
     pub fn has(&self, inside: impl AsRef<Path>) -> bool {
         self.path(inside).symlink_metadata().is_ok()
     }
 }
 
-/// Writes a file that nobody needs after a crash, on this side.
+/// Writes a host file without fsync.
 pub(crate) fn put(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     File::create(path)?.write_all(contents.as_ref())
 }

@@ -1,4 +1,4 @@
-//! A real Headscale in a node, with an embedded relay and certificates of the lab's own.
+//! A real Headscale on a node, with an embedded DERP server and a certificate of the lab's CA.
 
 mod admin;
 
@@ -23,13 +23,12 @@ use crate::wait::eventually;
 pub use admin::open_policy;
 
 const PORT: u16 = 8443;
-/// It reads its database and makes its keys first.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server. It ends with this, and its files with it.
+/// Its process and files end with it.
 #[derive(Debug)]
-pub struct Headscale<'a> {
-    node: &'a Node,
+pub struct Headscale {
+    node: Node,
     program: PathBuf,
     address: IpAddr,
     files: TempDir,
@@ -37,13 +36,13 @@ pub struct Headscale<'a> {
     running: Option<Running>,
 }
 
-impl<'a> Headscale<'a> {
-    /// Starts one of this version, listening on an address that the node has.
-    pub fn start(node: &'a Node, version: &GoModule, address: IpAddr) -> Result<Self> {
+impl Headscale {
+    /// `address` is one of the node's.
+    pub fn start(node: &Node, version: &GoModule, address: IpAddr) -> Result<Self> {
         let files = TempDir::new().context("make a directory for headscale")?;
         let certified = authority::certify(address, files.path())?;
         let mut server = Self {
-            node,
+            node: node.clone(),
             program: version.program("headscale"),
             address,
             files,
@@ -52,23 +51,23 @@ impl<'a> Headscale<'a> {
         };
         let config = config(server.files.path(), address, &server.certified);
         files::put(&server.config(), config).context("write headscale's configuration")?;
-        server.resume()?;
+        server.restart()?;
         Ok(server)
     }
 
-    /// The address for clients, with no name in it: tailscaled asks strangers about names.
+    /// An IP literal: tailscaled would resolve a name by public DNS servers.
     pub fn url(&self) -> String {
         url(self.address)
     }
 
-    /// The certificate that clients have to trust.
+    /// The CA's certificate.
     pub fn ca_file(&self) -> &Path {
         &self.certified.ca
     }
 
-    /// Starts it again with what it knew.
-    pub fn resume(&mut self) -> Result<()> {
-        // [`Running`] keeps what a program says in memory, and this one has much to say.
+    /// Starts it again with its database.
+    pub fn restart(&mut self) -> Result<()> {
+        // Running would hold the whole log in memory.
         let mut command = self.node.command("sh");
         command
             .args(["-c", "exec \"$@\" >>\"$0\" 2>&1"])
@@ -78,14 +77,13 @@ impl<'a> Headscale<'a> {
             .arg(self.config())
             .arg("serve");
         self.running = Some(Running::spawn(&mut command, b"")?);
-        eventually(START, "headscale answers", || {
+        eventually(START_TIMEOUT, "headscale answers", || {
             self.cli(["users", "list", "-o", "json"]).ok()
         })
         .with_context(|| self.log())?;
         Ok(())
     }
 
-    /// Kills it with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         if let Some(running) = self.running.take() {
             running.kill_group();
@@ -94,7 +92,7 @@ impl<'a> Headscale<'a> {
         Ok(())
     }
 
-    /// Runs its own command line, which talks to it by a socket that needs no key.
+    /// Runs the `headscale` CLI, which needs no API key.
     pub fn cli<'s>(&self, args: impl IntoIterator<Item = &'s str>) -> Result<Value> {
         let mut command = self.command();
         command.args(args);
@@ -105,15 +103,14 @@ impl<'a> Headscale<'a> {
         }
     }
 
-    /// A new API key that is valid for a day.
+    /// A new API key, valid for a day.
     pub fn api_key(&self) -> Result<String> {
         match self.cli(["apikeys", "create", "-e", "24h"])? {
             Value::String(key) => Ok(key),
-            other => bail!("headscale made a strange API key: {other}"),
+            other => bail!("unexpected output of apikeys create: {other}"),
         }
     }
 
-    /// Sets who may reach what.
     pub fn set_policy(&self, policy: &Value) -> Result<()> {
         let path = self.files.path().join("policy.json");
         files::put(&path, policy.to_string()).context("write a policy")?;
@@ -123,7 +120,7 @@ impl<'a> Headscale<'a> {
         Ok(())
     }
 
-    /// What it said, for a test that fails.
+    /// For the message of a failed test.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
@@ -134,8 +131,8 @@ impl<'a> Headscale<'a> {
         command
     }
 
-    /// A line of words that administers it, as a person on its node would.
-    pub fn line(&self) -> String {
+    /// The `headscale` command line, for a shell on its node.
+    pub fn cli_command(&self) -> String {
         format!("{} -c {}", self.program.display(), self.config().display())
     }
 
@@ -152,7 +149,7 @@ fn url(address: IpAddr) -> String {
     format!("https://{}", SocketAddr::new(address, PORT))
 }
 
-/// Calls nobody, and has its relay within.
+/// Contacts no other server: DERP is embedded, update checks are off.
 fn config(dir: &Path, address: IpAddr, certified: &Certified) -> String {
     let dir = dir.display();
     let url = url(address);

@@ -1,13 +1,12 @@
-//! What may stay behind on a node after DEL.
+//! What may remain on a node after DEL.
 //!
-//! The reference plugins share some things between containers and never remove them: the bridge,
-//! portmap's and firewall's top chains, host-local's lock. Where a test cares for less than that,
-//! taking the first snapshot after one ADD and DEL covers all of them at once.
+//! The reference plugins never remove what containers share: the bridge, the top chains of portmap and
+//! firewall, host-local's lock. A snapshot taken after a first ADD and DEL covers all of that at once.
 
 use crate::rules;
 use crate::snapshot::Section;
 
-/// Things that a [`Snapshot`](crate::Snapshot) leaves out.
+/// What a [`Snapshot`](crate::Snapshot) leaves out.
 #[derive(Debug, Clone, Default)]
 pub struct Ignore {
     links: Vec<String>,
@@ -18,12 +17,11 @@ pub struct Ignore {
 }
 
 impl Ignore {
-    /// Ignores nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A link with its addresses, routes, neighbours and rules: the bridge, say.
+    /// A link with its addresses, routes, neighbours and rules.
     #[must_use]
     pub fn link(mut self, name: &str) -> Self {
         self.links.push(name.to_owned());
@@ -58,7 +56,7 @@ impl Ignore {
         self
     }
 
-    /// What portmap's iptables backend keeps for the next container.
+    /// The shared chains of portmap's iptables backend.
     #[must_use]
     pub fn portmap(self) -> Self {
         self.chain("CNI-HOSTPORT-DNAT")
@@ -66,18 +64,17 @@ impl Ignore {
             .filled_chain("CNI-HOSTPORT-MASQ")
     }
 
-    /// What firewall's iptables backend keeps for the next container.
+    /// The shared chains of firewall's iptables backend.
     #[must_use]
     pub fn firewall(self) -> Self {
         self.chain("CNI-FORWARD").chain("CNI-ADMIN")
     }
 
-    /// The lock and the last address that host-local keeps in a network's directory, as in
-    /// `/var/lib/cni/networks/net1`, and the files that headcni-ipam leaves there for the next
-    /// lease; not the leases.
+    /// All files of host-local and headcni-ipam in a network's directory, such as
+    /// `/var/lib/cni/networks/net1`, except leases.
     #[must_use]
     pub fn host_local(self, dir: &str) -> Self {
-        let kept = [
+        let names = [
             "lock",
             "last_reserved_ip.0",
             "last_reserved_ip.1",
@@ -85,12 +82,12 @@ impl Ignore {
             ".headcni/new.1",
             ".headcni/pending",
         ];
-        kept.iter()
+        names
+            .iter()
             .fold(self, |ignored, name| ignored.path(&format!("{dir}/{name}")))
     }
 
-    /// The files that headcni leaves in a network's directory, as in `/var/lib/cni/headcni/net1`,
-    /// for the next record; not the records.
+    /// The recycled record files in a network's directory, such as `/var/lib/cni/headcni/net1`.
     #[must_use]
     pub fn spare_records(self, dir: &str) -> Self {
         (0..16).fold(self, |ignored, number| {
@@ -138,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_takes_its_addresses_and_routes_along() {
+    fn ignoring_a_link_ignores_its_addresses_and_routes() {
         let ignore = Ignore::new().link("cni0");
         assert!(ignore.covers(Section::Links, "cni0"));
         assert!(ignore.covers(Section::Routes, "10.0.0.0/24 dev cni0 scope link"));
@@ -146,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_containers_own_rules_in_a_shared_chain_still_show() {
+    fn a_containers_rules_in_a_shared_chain_are_not_ignored() {
         let ignore = Ignore::new().portmap();
         let covers = |line| ignore.covers(Section::Iptables, line);
         assert!(covers("iptables -t nat -N CNI-HOSTPORT-DNAT"));
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_ends_at_a_component() {
+    fn a_path_matches_whole_components() {
         let ignore = Ignore::new()
             .host_local("/var/lib/cni/networks/n")
             .path("/a/b");

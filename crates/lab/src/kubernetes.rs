@@ -1,8 +1,8 @@
 //! A real Kubernetes: a control plane in one node, and kubelets in others.
 //!
-//! Of the [`ControlPlane`], etcd, API server and controller manager run, and a scheduler if it is asked
-//! for. The controllers give every Node its `podCIDRs`, even one that a test has posted, and mark Nodes
-//! as lost of which no kubelet reports. A [`Worker`] is a node with a kubelet, which runs Pods.
+//! A [`ControlPlane`] is etcd, kube-apiserver, kube-controller-manager and, on request, kube-scheduler.
+//! The controllers assign `podCIDRs` to every Node, also to one that a test created, and mark Nodes
+//! without a reporting kubelet as lost. A [`Worker`] is a node with a kubelet, which runs Pods.
 //!
 //! ```no_run
 //! use lab::Node;
@@ -11,16 +11,15 @@
 //!
 //! let node = Node::new("control-plane")?;
 //! let plane = ControlPlane::start(&node)?;
-//! let posted = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
-//! plane.admin().apply(&posted)?;
-//! let known = plane.admin().get("/api/v1/nodes/node-1")?;
+//! let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+//! plane.admin().apply(&object)?;
+//! let stored = plane.admin().get("/api/v1/nodes/node-1")?;
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Its programs come by `make tools PART=kubernetes`.
+//! `make tools PART=kubernetes` builds its programs.
 
 mod certificates;
-mod client;
 mod flags;
 mod helm;
 mod image;
@@ -45,7 +44,7 @@ use crate::node::Node;
 use crate::tools::kubernetes::{ETCD, KUBERNETES};
 
 use certificates::{Authority, TokenKeys};
-use flags::Setting;
+use flags::Flags;
 use program::Program;
 
 pub use helm::Helm;
@@ -53,28 +52,26 @@ pub use image::Image;
 pub use user::User;
 pub use worker::{IMAGE, MANIFESTS, ProxyMode, Worker};
 
-/// Where the API server listens.
 pub const PORT: u16 = 6443;
-/// The networks of Services.
-pub const SERVICE_NETWORKS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
+pub const SERVICE_CIDRS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 
-/// The first addresses in those, which are the API server's own.
+/// The ClusterIPs of the Service `kubernetes`.
 const API_SERVICE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 1)),
 ];
 
-/// How long each of its programs may take until it works, on a busy machine.
+/// How long each program may take to start, on a busy machine.
 const START: Duration = Duration::from_mins(2);
 
-/// A control plane. It ends with this, and its files with it.
+/// Its programs and files end with it.
 #[derive(Debug)]
-pub struct ControlPlane<'a> {
-    node: &'a Node,
+pub struct ControlPlane {
+    node: Node,
     server: SocketAddr,
     authority: Authority,
-    admin: User<'a>,
-    // They end in this order, and their files after them.
+    admin: User,
+    // Dropped in this order, their files last.
     scheduler: Program,
     controllers: Program,
     api_server: Program,
@@ -82,12 +79,10 @@ pub struct ControlPlane<'a> {
     _files: TempDir,
 }
 
-impl<'a> ControlPlane<'a> {
-    /// Starts one, and returns when all of it works.
-    ///
-    /// It listens on every address that the node has by now. Others reach it by the first IPv4 address
-    /// that is not of `lo`; where there is none, it is for the node alone.
-    pub fn start(node: &'a Node) -> Result<Self> {
+impl ControlPlane {
+    /// Returns when all of it works. It listens on all addresses of the node. Clients on other nodes use
+    /// the first IPv4 address that is not on `lo`, if there is one.
+    pub fn start(node: &Node) -> Result<Self> {
         let mut plane = Self::prepare(node).context("prepare a control plane")?;
         plane.etcd.start(node)?;
         plane.resume()?;
@@ -96,108 +91,106 @@ impl<'a> ControlPlane<'a> {
         Ok(plane)
     }
 
-    fn prepare(node: &'a Node) -> Result<Self> {
+    fn prepare(node: &Node) -> Result<Self> {
         let files = TempDir::new().context("make a directory for Kubernetes")?;
         let dir = files.path();
         let addresses = parsed(&node.addresses()?)?;
-        let server = SocketAddr::new(told(&addresses), PORT);
+        let server = SocketAddr::new(advertised(&addresses), PORT);
         let authority = Authority::new(dir)?;
-        let user = |name, group| User::certified(node, server, &authority, name, group);
-        let (admin, certified) = user("admin", Some("system:masters"))?;
+        let user = |name, group| User::with_certificate(node, server, &authority, name, group);
+        let (admin, admin_certificate) = user("admin", Some("system:masters"))?;
         let (controllers, _) = user("system:kube-controller-manager", None)?;
         let (scheduler, _) = user("system:kube-scheduler", None)?;
-        let setting = Setting {
+        let flags = Flags {
             dir,
             address: server.ip(),
             authority: authority.file(),
-            served: &authority.serve(dir, &[&addresses[..], &API_SERVICE].concat())?,
-            admin: &certified,
+            served: &authority.certify_server(dir, &[&addresses[..], &API_SERVICE].concat())?,
+            admin: &admin_certificate,
             tokens: &TokenKeys::new(dir)?,
             controllers: controllers.kubeconfig(),
             scheduler: scheduler.kubeconfig(),
         };
         let of_kubernetes = |name, args| Program::new(dir, name, KUBERNETES.program(name), args);
         Ok(Self {
-            node,
+            node: node.clone(),
             server,
             admin,
-            scheduler: of_kubernetes("kube-scheduler", setting.scheduler()),
-            controllers: of_kubernetes("kube-controller-manager", setting.controllers()),
-            api_server: of_kubernetes("kube-apiserver", setting.api_server()),
-            etcd: Program::new(dir, "etcd", ETCD.program("etcd"), setting.etcd()),
+            scheduler: of_kubernetes("kube-scheduler", flags.scheduler()),
+            controllers: of_kubernetes("kube-controller-manager", flags.controllers()),
+            api_server: of_kubernetes("kube-apiserver", flags.api_server()),
+            etcd: Program::new(dir, "etcd", ETCD.program("etcd"), flags.etcd()),
             authority,
             _files: files,
         })
     }
 
-    /// Where the API server is, for clients that trust [`ca_file`](Self::ca_file).
     pub fn url(&self) -> String {
         kubeconfig::url(self.server)
     }
 
-    /// The certificate that clients have to trust.
     pub fn ca_file(&self) -> &Path {
         self.authority.file()
     }
 
-    /// Somebody who may do everything.
-    pub fn admin(&self) -> &User<'a> {
+    /// A cluster administrator.
+    pub fn admin(&self) -> &User {
         &self.admin
     }
 
-    /// Somebody with a certificate. That alone gives no rights, but the group may have some.
-    pub fn user(&self, name: &str, group: Option<&str>) -> Result<User<'a>> {
-        let made = User::certified(self.node, self.server, &self.authority, name, group);
+    /// A user with a client certificate. RBAC gives rights to its name or group.
+    pub fn user(&self, name: &str, group: Option<&str>) -> Result<User> {
+        let made = User::with_certificate(&self.node, self.server, &self.authority, name, group);
         let (user, _) = made.with_context(|| format!("make a user {name}"))?;
         Ok(user)
     }
 
-    /// A `ServiceAccount` that is there, with a token for an hour, as its pods have one.
-    pub fn service_account(&self, namespace: &str, name: &str) -> Result<User<'a>> {
+    /// An existing `ServiceAccount`, with a token for an hour as its Pods have.
+    pub fn service_account(&self, namespace: &str, name: &str) -> Result<User> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest" });
         let granted = self.admin.post(&path, &request)?;
-        // The answer is not for the error: it holds a secret.
+        // The error must not contain the response, which has a secret.
         let token = granted["status"]["token"].as_str();
         let token = token.with_context(|| format!("no token for {namespace}/{name}"))?;
-        User::with_token(self.node, self.server, &self.authority, token)
+        User::with_token(&self.node, self.server, &self.authority, token)
     }
 
-    /// Starts a scheduler, without which only Pods run that name their node.
+    /// Without a scheduler only Pods with a `nodeName` run.
     pub fn start_scheduler(&mut self) -> Result<()> {
-        self.scheduler.start(self.node)
+        self.scheduler.start(&self.node)
     }
 
-    /// Kills the controllers: Nodes without a kubelet are lost to nobody then, and neither are their Pods.
+    /// Kills the controllers, so that Nodes without a kubelet are not marked as lost.
     pub fn stop_controllers(&mut self) -> Result<()> {
         self.controllers.kill()
     }
 
-    /// Kills the API server with SIGKILL: connections to it are refused from then on.
+    /// Kills the API server with SIGKILL: connections are refused.
     pub fn stop(&mut self) -> Result<()> {
         self.api_server.kill()
     }
 
-    /// Starts the API server again with what it knew, and returns when it is ready.
+    /// Starts the API server again, and returns when it is ready.
     pub fn resume(&mut self) -> Result<()> {
-        self.api_server.start(self.node)?;
+        self.api_server.start(&self.node)?;
         self.api_server.await_that("the API server is ready", || {
             let answer = self.admin.ask("GET", "/readyz").ok()?;
             (answer.status == 200).then_some(())
         })
     }
 
-    /// Halts the API server: connections to it are accepted, but nobody answers.
+    /// Stops the API server with SIGSTOP: connections are accepted, but not answered.
     pub fn freeze(&self) {
         self.api_server.signal(Signal::STOP);
     }
 
-    /// Lets a halted API server go on.
+    /// Continues a stopped API server.
     pub fn thaw(&self) {
         self.api_server.signal(Signal::CONT);
     }
 
-    /// What its programs said, for a test that fails.
+    /// The logs of its programs, for a failed test.
     pub fn logs(&self) -> String {
         let programs = [
             &self.etcd,
@@ -208,7 +201,7 @@ impl<'a> ControlPlane<'a> {
         programs.map(Program::log).concat()
     }
 
-    /// No Pod can be posted before this account is there, and controllers make it.
+    /// Controllers create this account, without which no Pod can be created.
     fn await_controllers(&self) -> Result<()> {
         let path = "/api/v1/namespaces/default/serviceaccounts/default";
         let what = "the controller manager works";
@@ -219,17 +212,17 @@ impl<'a> ControlPlane<'a> {
 
 fn parsed(addresses: &[Address]) -> Result<Vec<IpAddr>> {
     let parsed = addresses.iter().map(|Address { cidr, .. }| {
-        let network: IpNet = cidr.parse().with_context(|| format!("read {cidr}"))?;
+        let network: IpNet = cidr.parse().with_context(|| format!("parse {cidr}"))?;
         Ok(network.addr())
     });
     parsed.collect()
 }
 
-/// The address that others are told.
-fn told(addresses: &[IpAddr]) -> IpAddr {
-    let far = |address: &&IpAddr| address.is_ipv4() && !address.is_loopback();
-    let alone = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    addresses.iter().find(far).copied().unwrap_or(alone)
+/// The address for clients on other nodes.
+fn advertised(addresses: &[IpAddr]) -> IpAddr {
+    let is_remote = |address: &&IpAddr| address.is_ipv4() && !address.is_loopback();
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    addresses.iter().find(is_remote).copied().unwrap_or(local)
 }
 
 #[cfg(test)]
@@ -237,17 +230,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_told_an_address_that_leads_to_the_node() {
-        let given = |cidrs: &[&str]| {
+    fn the_advertised_address_is_not_a_loopback_address() {
+        let advertised_of = |cidrs: &[&str]| {
             let address = |cidr: &&str| Address {
                 dev: "any".to_owned(),
                 cidr: (*cidr).to_owned(),
             };
             let addresses: Vec<_> = cidrs.iter().map(address).collect();
-            told(&parsed(&addresses).unwrap()).to_string()
+            advertised(&parsed(&addresses).unwrap()).to_string()
         };
         let plugged = ["::1/128", "127.0.0.1/8", "fd99::b/64", "10.99.0.11/24"];
-        assert_eq!(given(&plugged), "10.99.0.11");
-        assert_eq!(given(&["127.0.0.1/8", "::1/128"]), "127.0.0.1");
+        assert_eq!(advertised_of(&plugged), "10.99.0.11");
+        assert_eq!(advertised_of(&["127.0.0.1/8", "::1/128"]), "127.0.0.1");
     }
 }

@@ -1,9 +1,8 @@
-//! Nodes and pods as network namespaces, for tests.
+//! Nodes and pods as network namespaces, for tests. See README.md.
 //!
-//! A [`Node`] looks like a machine to what runs in it: its own network, `/run`, `/etc`, `/opt` and
-//! `/var`. A [`Pod`] is a network namespace on a node. Both end with the test process, even when
-//! that is killed, and so does all that runs in them. Nothing of them has a name outside, so runs do
-//! not collide.
+//! A [`Node`] looks like a machine to the programs in it: its own netns, `/run`, `/etc`, `/opt` and `/var`. A
+//! [`Pod`] is a netns on a node. Both end with the test process, even if it is killed, and so do all
+//! processes in them. They have no names on the host, so runs do not collide.
 //!
 //! ```no_run
 //! use lab::{Call, Netns, Node, tools};
@@ -18,12 +17,17 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Needs root, iproute2 and util-linux. It is for development only: nothing that ships links it.
+//! [`scenario`] has whole set-ups. Needs root, iproute2 and util-linux. For development only: nothing
+//! that ships links it.
+
+#![allow(
+    missing_docs,
+    reason = "a crate for tests; names and types say what it is"
+)]
 
 mod authority;
 mod call;
 mod capture;
-mod cluster;
 mod cnitool;
 mod environment;
 mod fake;
@@ -32,21 +36,21 @@ pub mod frames;
 mod headscale;
 mod http;
 mod ignore;
-mod inhabitants;
 pub mod kubernetes;
 mod measure;
-mod mesh_path;
+mod metrics_client;
 mod moments;
 mod netns;
 mod node;
 mod noop;
+mod ping_stream;
 mod pod;
 mod process;
+mod processes;
 mod proxy;
-mod pulse;
 mod raw_link;
-mod readings;
 mod rules;
+pub mod scenario;
 mod snapshot;
 mod sniffer;
 mod tailscaled;
@@ -58,30 +62,28 @@ mod wait;
 pub use authority::{Certified, certify};
 pub use call::{Call, Outcome};
 pub use capture::Capture;
-pub use cluster::{Attached, Cluster, Grounds, JOINED, Member, POD_NETWORKS, Site, TAG};
 pub use cnitool::CniTool;
 pub use environment::with_clean_environment;
-pub use fake::Fake;
+pub use fake::{Fake, http_answer};
 pub use headscale::{Headscale, open_policy};
-pub use http::{Response, http_answer, http_get};
+pub use http::{Response, http_get};
 pub use ignore::Ignore;
 pub use measure::{Latency, Load, Throughput, latency, throughput};
-pub use mesh_path::MeshPath;
+pub use metrics_client::ScrapedMetrics;
 pub use moments::{Injection, Moment, Syscalls, Trace};
 pub use netns::{Address, Netns};
 pub use node::Node;
 pub use noop::{Noop, Seen};
+pub use ping_stream::{Lost, PingStream};
 pub use pod::Pod;
 pub use process::{DEADLINE, Output, Running, attempt, run};
 pub use proxy::Proxy;
-pub use pulse::{Lost, Pulse};
 pub use raw_link::RawLink;
-pub use readings::Readings;
-pub use rules::without_learnt;
+pub use rules::without_dynamic_elements;
 pub use rustix::process::Signal;
 pub use snapshot::Snapshot;
-pub use sniffer::{Account, Sniffer};
+pub use sniffer::{Sniffer, SnifferReport};
 pub use tailscaled::{Join, TAILSCALED_SOCKET, Tailscaled};
 pub use traffic::{EchoServer, Family};
 pub use underlay::{Nat, NatKind, Port, UPLINK, Underlay};
-pub use wait::{eventually, eventually_and_gently};
+pub use wait::{eventually, eventually_slowly};

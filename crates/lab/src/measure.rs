@@ -1,4 +1,4 @@
-//! How fast a way is, as iperf3 and ping measure it.
+//! Throughput by iperf3 and latency by ping.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,33 +10,26 @@ use crate::netns::Netns;
 use crate::process::{DEADLINE, Running, run};
 use crate::wait::eventually;
 
-/// What to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// As fast as it goes, over this many connections.
     Tcp {
-        /// How many at once.
         streams: u8,
     },
     /// Datagrams of 1200 bytes at a fixed rate.
     Udp {
-        /// The rate to offer.
         bits_per_second: u64,
     },
 }
 
-/// What came through.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throughput {
-    /// What the receiver got.
+    /// As the receiver counted.
     pub bits_per_second: f64,
-    /// Segments that TCP had to send again.
     pub retransmits: u64,
-    /// The part of all datagrams that did not come.
+    /// The share of lost datagrams.
     pub lost: f64,
 }
 
-/// Measures from one namespace to another for a time, by either family.
 pub fn throughput(
     from: &impl Netns,
     to: (&impl Netns, IpAddr),
@@ -67,18 +60,18 @@ pub fn throughput(
         .wait(time + DEADLINE)?
         .stdout;
     let measured =
-        read_throughput(&text).with_context(|| format!("measure the way to {address}"))?;
-    // Until it has ended, the next one can't listen.
+        read_throughput(&text).with_context(|| format!("measure the throughput to {address}"))?;
+    // The port is free only when it has exited.
     server.wait(DEADLINE)?;
     Ok(measured)
 }
 
 fn read_throughput(text: &str) -> Result<Throughput> {
-    let report: Value = serde_json::from_str(text).context("read what iperf3 says")?;
+    let report: Value = serde_json::from_str(text).context("parse the output of iperf3")?;
     let error = report["error"].as_str();
     ensure!(error.is_none(), "iperf3: {}", error.unwrap_or_default());
     let end = &report["end"];
-    // For UDP there is one sum, with the receiver's losses.
+    // UDP has one sum, with the receiver's losses.
     let received = [&end["sum_received"], &end["sum"]];
     let rate = received
         .iter()
@@ -93,25 +86,20 @@ fn read_throughput(text: &str) -> Result<Throughput> {
     })
 }
 
-/// One of so many packets may be lost: on a busy machine a queue is full at times.
-const FEW: usize = 50;
+/// One packet in so many may be lost: on a busy machine a queue overflows at times.
+const LOSS_DIVISOR: usize = 50;
 
-/// How long a packet takes, there and back.
+/// Round-trip times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
-    /// The quickest.
     pub least: Duration,
-    /// All in all.
     pub average: Duration,
-    /// Half of them take longer.
     pub p50: Duration,
-    /// Only one in a hundred takes longer.
     pub p99: Duration,
-    /// How many of them never came back.
     pub lost: usize,
 }
 
-/// Pings an address `count` times, each 2 ms after the other. Nearly all must be answered.
+/// Sends `count` pings, one every 2 ms. Nearly all must be answered.
 pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
     let mut command = from.command("ping");
     command
@@ -121,7 +109,7 @@ pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
     let mut times = read_times(&text)?;
     let lost = (count as usize).saturating_sub(times.len());
     ensure!(
-        lost <= count as usize / FEW,
+        lost <= count as usize / LOSS_DIVISOR,
         "{} of {count} pings to {to} were answered",
         times.len()
     );
@@ -131,7 +119,7 @@ pub fn latency(from: &impl Netns, to: IpAddr, count: u32) -> Result<Latency> {
         times[rank.saturating_sub(1)]
     };
     Ok(Latency {
-        least: *times.first().context("no ping was asked for")?,
+        least: *times.first().context("count is 0")?,
         average: times.iter().sum::<Duration>() / u32::try_from(times.len())?,
         p50: percentile(50),
         p99: percentile(99),
@@ -147,7 +135,7 @@ fn read_times(text: &str) -> Result<Vec<Duration>> {
             let number = rest.trim_end_matches(" ms");
             let millis: f64 = number
                 .parse()
-                .with_context(|| format!("read the time in {rest:?}"))?;
+                .with_context(|| format!("parse the time in {rest:?}"))?;
             Ok(Duration::from_secs_f64(millis / 1000.0))
         })
         .collect()
@@ -158,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_from_ping() {
+    fn times_are_parsed_from_ping() {
         let text = "PING ::1 56 data bytes\n64 bytes from ::1: icmp_seq=1 ttl=64 time=0.034 ms\n\
                     64 bytes from ::1: icmp_seq=2 ttl=64 time=12 ms\n";
         let times = [Duration::from_micros(34), Duration::from_millis(12)];
@@ -166,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receivers_view_counts() {
+    fn the_receivers_rate_is_used() {
         let text = r#"{"end":{"sum_sent":{"bits_per_second":9,"retransmits":3},
                               "sum_received":{"bits_per_second":8}}}"#;
         let tcp = read_throughput(text).unwrap();
@@ -177,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn iperf3s_own_words_are_in_the_error() {
+    fn the_error_of_iperf3_is_returned() {
         let error = read_throughput(r#"{"error":"Connection refused"}"#).unwrap_err();
         assert_eq!(error.to_string(), "iperf3: Connection refused");
     }

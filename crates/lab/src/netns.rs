@@ -1,4 +1,4 @@
-//! What can be done in any network namespace, a node's or a pod's.
+//! What a test can do in a netns, of a node or of a pod.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -17,44 +17,38 @@ use serde_json::Value;
 use crate::process::{self, Output};
 use crate::traffic;
 
-/// One address of one link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
-    /// Name of the link.
     pub dev: String,
-    /// Address and prefix length, as in `10.0.0.2/24`.
+    /// Such as `10.0.0.2/24`.
     pub cidr: String,
 }
 
-/// A network namespace to run things in: a [`Node`](crate::Node)'s or a [`Pod`](crate::Pod)'s.
+/// The netns of a [`Node`](crate::Node) or a [`Pod`](crate::Pod).
 pub trait Netns {
-    /// A command that will run here: in this network, with the node's files, in `/`, and with hardly
-    /// anything of this process's environment.
-    ///
-    /// It becomes the program by exec, so the child's process id is the program's own.
+    /// A command in this netns, with the node's files and a clean environment. nsenter execs the program,
+    /// so the child's PID is the program's.
     fn command(&self, program: impl AsRef<OsStr>) -> Command;
 
-    /// A path by which this process can open the namespace.
     fn netns_file(&self) -> PathBuf;
 
-    /// Runs a program with its arguments; it must succeed.
+    /// Runs a command that must succeed.
     fn run<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Result<Output> {
         process::run(&mut command_of(self, line)?)
     }
 
-    /// Runs a program with its arguments, whatever its exit status.
+    /// Runs a command, whatever its exit status.
     fn attempt<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Result<Output> {
         process::attempt(&mut command_of(self, line)?)
     }
 
-    /// Does `work` on a thread that lives in this network (with this process's own files):
-    /// sockets that it makes belong here.
+    /// Runs `work` on a thread in this netns, with the files of this process. Its sockets belong to this
+    /// netns.
     fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = self.netns_file();
         let netns = File::open(&path).with_context(|| format!("open {}", path.display()))?;
         let inside = || {
-            // A thread of its own, because the namespace is a property of the thread, and the
-            // test runner uses its threads again.
+            // The netns is a property of the thread, and the test runner reuses its threads.
             move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))
                 .with_context(|| format!("enter {}", path.display()))?;
             Ok(work())
@@ -65,23 +59,23 @@ pub trait Netns {
         })
     }
 
-    /// Sets a sysctl of the network, as in `net.ipv4.ip_forward`.
+    /// Sets a sysctl such as `net.ipv4.ip_forward`.
     fn sysctl(&self, name: &str, value: &str) -> Result<()> {
         let path = Path::new("/proc/sys").join(name.replace('.', "/"));
-        // `/proc/sys/net` shows the namespace of the thread that opens it.
+        // `/proc/sys/net` shows the netns of the thread that opens it.
         let open = || OpenOptions::new().write(true).open(&path);
         self.enter(|| open()?.write_all(value.as_bytes()))?
             .with_context(|| format!("set {name} to {value}"))
     }
 
-    /// Pings an address once.
+    /// Sends one ping, which must be answered.
     fn ping(&self, address: &str) -> Result<()> {
         self.run(["ping", "-n", "-c", "1", "-W", "5", address])?;
         Ok(())
     }
 
-    /// Sends `message` to an [`EchoServer`](crate::EchoServer), checks that it comes back, and
-    /// returns the address that the server saw it come from.
+    /// Sends `message` to an [`EchoServer`](crate::EchoServer), which must return it. Returns the source
+    /// address that the server saw.
     fn call_echo(&self, server: SocketAddr, message: &str) -> Result<IpAddr>
     where
         Self: Sized,
@@ -89,16 +83,16 @@ pub trait Netns {
         traffic::call_echo(self, server, message)
     }
 
-    /// What `ip -j` answers to these arguments.
+    /// The output of `ip -j`.
     fn ip<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Value> {
         let text = process::run(self.command("ip").arg("-j").args(args))?.stdout;
         if text.trim().is_empty() {
             return Ok(Value::Array(Vec::new()));
         }
-        serde_json::from_str(&text).with_context(|| format!("read the answer of ip: {text}"))
+        serde_json::from_str(&text).with_context(|| format!("parse the output of ip: {text}"))
     }
 
-    /// The names of all links but `lo`, sorted.
+    /// All links except `lo`, sorted.
     fn links(&self) -> Result<Vec<String>> {
         let links = self.ip(["link"])?;
         let names = rows(&links).map(|link| text(link, "ifname"));
@@ -107,7 +101,7 @@ pub trait Netns {
         Ok(names)
     }
 
-    /// All that `ip -d` knows about one link, if it is there.
+    /// The output of `ip -d link` for one link, if it exists.
     fn link(&self, name: &str) -> Result<Option<Value>> {
         let links = self.ip(["-d", "link"])?;
         Ok(rows(&links)
@@ -133,8 +127,7 @@ pub trait Netns {
         Ok(addresses)
     }
 
-    /// The routes of every table, IPv4 before IPv6, each as `ip` words it but without the state
-    /// of its link; the kernel's own in table `local` included.
+    /// The routes of all tables, IPv4 first, as `ip` prints them without the link state.
     fn routes(&self) -> Result<Vec<String>> {
         let mut routes = Vec::new();
         for family in ["-4", "-6"] {
@@ -143,8 +136,8 @@ pub trait Netns {
                 .stdout;
             routes.extend(text.lines().map(|line| {
                 let words = line.split_whitespace();
-                let lasting = words.filter(|word| !["linkdown", "dead"].contains(word));
-                lasting.collect::<Vec<_>>().join(" ")
+                let stable = words.filter(|word| !["linkdown", "dead"].contains(word));
+                stable.collect::<Vec<_>>().join(" ")
             }));
         }
         Ok(routes)

@@ -1,4 +1,4 @@
-//! A pod: a named network namespace on a node, as a container runtime makes it.
+//! A pod: a named netns on a node, as a container runtime makes it.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -9,47 +9,48 @@ use anyhow::Result;
 use crate::netns::Netns;
 use crate::node::Node;
 
-/// A network namespace under the node's `/run/netns`. It ends with its node.
-#[derive(Debug)]
-pub struct Pod<'node> {
-    node: &'node Node,
+/// A netns under the node's `/run/netns`. It ends with its node.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    node: Node,
     name: String,
     netns: String,
 }
 
-impl<'node> Pod<'node> {
-    pub(crate) fn new(node: &'node Node, name: &str) -> Result<Self> {
+impl Pod {
+    pub(crate) fn new(node: &Node, name: &str) -> Result<Self> {
         node.run(["ip", "netns", "add", name])?;
-        let (name, netns) = (name.to_owned(), format!("/run/netns/{name}"));
-        Ok(Self { node, name, netns })
+        Ok(Self {
+            node: node.clone(),
+            name: name.to_owned(),
+            netns: format!("/run/netns/{name}"),
+        })
     }
 
-    /// The name it was made with.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The node it is on.
-    pub fn node(&self) -> &'node Node {
-        self.node
+    pub fn node(&self) -> &Node {
+        &self.node
     }
 
-    /// Its namespace as programs on the node see it: what goes into `CNI_NETNS`.
+    /// The netns path as programs on the node see it: the value of `CNI_NETNS`.
     pub fn netns_path(&self) -> &str {
         &self.netns
     }
 
-    /// Takes the namespace away, as when a sandbox dies before DEL.
+    /// Deletes the netns, as when a sandbox dies before DEL.
     pub fn delete(&self) -> Result<()> {
         self.node.run(["ip", "netns", "delete", &self.name])?;
         Ok(())
     }
 }
 
-impl Netns for Pod<'_> {
+impl Netns for Pod {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.node.nsenter();
-        // Not `ip netns exec`: that would mount things and fork.
+        // `ip netns exec` would mount sysfs and fork.
         command
             .arg(format!("--net={}", self.netns_file().display()))
             .arg("--")

@@ -1,4 +1,4 @@
-//! Child processes that cannot hang a test: each has a deadline and a process group of its own.
+//! Child processes with a deadline and their own process group, so that they cannot hang a test.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -11,36 +11,33 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// How long a command may take unless its caller says otherwise.
+/// The default deadline of a command.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long the pipes of a killed process group may stay open.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
-/// What a command left behind.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// How it ended.
     pub status: ExitStatus,
-    /// What it wrote, with bad UTF-8 replaced.
+    /// With invalid UTF-8 replaced.
     pub stdout: String,
-    /// What it complained about, with bad UTF-8 replaced.
+    /// With invalid UTF-8 replaced.
     pub stderr: String,
 }
 
-/// A started command. Dropped before its end, it is killed with its whole process group.
+/// A running command. Drop kills its process group.
 #[derive(Debug)]
 pub struct Running {
     line: String,
     pid: Pid,
-    // Signals go by this one and not by the number, which may belong to another process by then.
+    // A PID may be reused.
     pidfd: OwnedFd,
     end: Receiver<io::Result<process::Output>>,
     ended: bool,
 }
 
 impl Running {
-    /// Starts `command` with `stdin` as its input.
     pub fn spawn(command: &mut Command, stdin: &[u8]) -> Result<Self> {
         let line = command_line(command);
         let mut child = command
@@ -54,8 +51,7 @@ impl Running {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .with_context(|| format!("open process {pid:?} of {line}"))?;
 
-        // Input larger than the pipe would block until the child reads it, which it may never do.
-        // That a child does not want its input is its own affair.
+        // Writing more than the pipe holds would block if the child never reads.
         let pipe = child.stdin.take();
         let stdin = stdin.to_vec();
         thread::spawn(move || pipe.map(|mut pipe| pipe.write_all(&stdin)));
@@ -71,29 +67,28 @@ impl Running {
         })
     }
 
-    /// Process id, on the host and in the node alike: nodes share the host's process namespace.
+    /// The same on the host and in the node: they share a PID namespace.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Sends SIGKILL to this process alone; its children live on.
+    /// Sends SIGKILL to this process alone, not to its children.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Sends a signal to this process alone. That it may have ended already is the caller's business.
+    /// Does nothing if the process has ended.
     pub fn signal(&self, signal: Signal) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
     }
 
-    /// Sends SIGKILL to this process and to all its descendants that stayed in its group.
+    /// Sends SIGKILL to the process group.
     pub fn kill_group(&self) {
-        // As above: no such group means that all have ended.
         let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
     }
 
-    /// Waits until it has ended and nobody holds its output open any more, so that children which
-    /// outlive a killed parent are waited for as well. After `deadline` the group is killed.
+    /// Waits until it has ended and its output is closed, so also for children that outlive it. After
+    /// `deadline` the group is killed.
     pub fn wait(mut self, deadline: Duration) -> Result<Output> {
         let mut end = self.end.recv_timeout(deadline);
         let in_time = end.is_ok();
@@ -111,7 +106,11 @@ impl Running {
             stderr: String::from_utf8_lossy(&end.stderr).into_owned(),
         };
         if !in_time {
-            bail!("{}: killed after {deadline:?}{}", self.line, told(&output));
+            bail!(
+                "{}: killed after {deadline:?}{}",
+                self.line,
+                streams(&output)
+            );
         }
         Ok(output)
     }
@@ -138,7 +137,7 @@ pub fn run(command: &mut Command) -> Result<Output> {
             "{}: {}{}",
             command_line(command),
             output.status,
-            told(&output)
+            streams(&output)
         );
     }
     Ok(output)
@@ -152,7 +151,7 @@ fn command_line(command: &Command) -> String {
     words.join(" ")
 }
 
-fn told(output: &Output) -> String {
+fn streams(output: &Output) -> String {
     let quote = |name, text: &str| match text.trim_end() {
         "" => String::new(),
         text => format!("\n{name}: {text}"),
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hung_command_fails_with_what_it_said() {
+    fn a_command_that_hangs_fails_with_its_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo so far >&2; sleep 1000 & sleep 1000"]);
         let start = Instant::now();
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_leaves_its_children_to_their_own_end() {
+    fn killing_a_process_leaves_its_children_running() {
         let mut command = Command::new("sh");
         command.args([
             "-c",
@@ -199,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn input_that_nobody_reads_does_not_block() {
+    fn unread_input_does_not_block() {
         let mut command = Command::new("true");
         let running = Running::spawn(&mut command, &vec![b' '; 1 << 20]).unwrap();
         assert!(running.wait(DEADLINE).unwrap().status.success());
     }
 
     #[test]
-    fn a_failure_carries_the_commands_own_words() {
+    fn the_error_of_a_failed_command_has_its_stderr() {
         let error = run(Command::new("ls").arg("/nonexistent")).unwrap_err();
         assert!(
             error

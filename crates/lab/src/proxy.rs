@@ -1,4 +1,4 @@
-//! A proxy that makes tunnels, as networks have that let nobody out otherwise.
+//! An HTTP proxy for `CONNECT`, as in networks without direct egress.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::http::read_head;
+use crate::fake::read_head;
 use crate::netns::Netns;
 
-/// A proxy for `CONNECT`. It listens until dropped; tunnels live as long as their ends.
+/// Listens until dropped. Tunnels last as long as their connections.
 #[derive(Debug)]
 pub struct Proxy {
     listener: TcpListener,
@@ -18,7 +18,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on all IPv4 addresses of `place`.
+    /// Listens on all IPv4 addresses.
     pub fn start(place: &impl Netns) -> Result<Self> {
         let listener = place
             .enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?
@@ -27,9 +27,9 @@ impl Proxy {
             listener,
             targets: Arc::default(),
         };
-        let accepting = proxy.listener.try_clone().context("share the socket")?;
+        let accepting = proxy.listener.try_clone().context("clone the socket")?;
         let targets = Arc::clone(&proxy.targets);
-        // Only threads of the namespace reach what it reaches.
+        // Tunnels are connected from this netns.
         place.enter(|| {
             thread::spawn(move || {
                 while let Ok((client, _)) = accepting.accept() {
@@ -41,13 +41,12 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The port that it listens on.
     pub fn port(&self) -> Result<u16> {
-        let address = self.listener.local_addr().context("ask for the port")?;
+        let address = self.listener.local_addr().context("get the port")?;
         Ok(address.port())
     }
 
-    /// Where tunnels were asked to lead, in their order.
+    /// The targets of all `CONNECT` requests so far.
     pub fn targets(&self) -> Vec<String> {
         let targets = self.targets.lock();
         targets.unwrap_or_else(PoisonError::into_inner).clone()

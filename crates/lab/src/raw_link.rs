@@ -1,4 +1,4 @@
-//! Sending frames on a link past the kernel's own stack.
+//! Sends raw frames on a link.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,8 +12,7 @@ use nix::sys::socket::{
 use crate::frames::Mac;
 use crate::netns::Netns;
 
-/// A link of a namespace to send any frame on. It is the kernel's business no more what is in it:
-/// neither routes nor neighbours nor the namespace's own packet filter see it.
+/// A packet socket on a link. Frames bypass the routing, neighbour table and netfilter of the netns.
 #[derive(Debug)]
 pub struct RawLink {
     socket: OwnedFd,
@@ -22,7 +21,7 @@ pub struct RawLink {
 }
 
 impl RawLink {
-    /// Opens the link of this name, which must be up by the time that something is sent.
+    /// The link must be up when a frame is sent.
     pub fn open(place: &impl Netns, name: &str) -> Result<Self> {
         let (socket, address) = packet_socket(place, name)?;
         let mac = Mac(address.addr().unwrap_or_default());
@@ -30,12 +29,12 @@ impl RawLink {
         Ok(Self { socket, name, mac })
     }
 
-    /// Its own link-layer address; zeroes if it has none.
+    /// The link's MAC address; zeros if it has none.
     pub fn mac(&self) -> Mac {
         self.mac
     }
 
-    /// Sends a frame, with all of its headers.
+    /// Sends a frame with its Ethernet header.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         let sent = send(self.socket.as_raw_fd(), frame, MsgFlags::empty())
             .with_context(|| format!("send {} bytes on {}", frame.len(), self.name))?;
@@ -46,7 +45,7 @@ impl RawLink {
     }
 }
 
-/// A socket for all frames of a link, and the link's own address.
+/// A socket for all frames of a link, and the link's address.
 pub(crate) fn packet_socket(place: &impl Netns, link: &str) -> Result<(OwnedFd, LinkAddr)> {
     let open = || -> io::Result<(OwnedFd, LinkAddr)> {
         let address = getifaddrs()?
@@ -59,7 +58,7 @@ pub(crate) fn packet_socket(place: &impl Netns, link: &str) -> Result<(OwnedFd, 
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::EthAll,
         )?;
-        // The address names no protocol, so that the socket keeps its own: packet_bind in
+        // Without a protocol in the address the socket keeps its own: packet_bind in
         // https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/packet/af_packet.c
         bind(socket.as_raw_fd(), &address)?;
         Ok((socket, address))

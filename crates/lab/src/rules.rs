@@ -1,4 +1,4 @@
-//! Packet filter rules as sorted, comparable lines.
+//! iptables and nft rules as comparable lines.
 
 use anyhow::Result;
 
@@ -6,17 +6,17 @@ use crate::netns::Netns;
 use crate::node::Node;
 
 impl Node {
-    /// The rules of iptables and ip6tables, all tables, one per line as the command that would
-    /// make it. Counters, comment lines and chains in their original state are left out.
+    /// The rules of all tables of iptables and ip6tables, one per line as a command, without counters and
+    /// default chains.
     pub fn iptables_save(&self) -> Result<String> {
         Ok(self.iptables_lines()?.join("\n"))
     }
 
-    /// The whole nft ruleset without counters and without what packets put into sets, else as `nft`
-    /// prints it. With an nft-backed iptables it shows those rules, too.
+    /// The nft ruleset without counters and elements of dynamic sets. It includes the rules of
+    /// iptables-nft.
     pub fn nft_ruleset(&self) -> Result<String> {
         let listing = self.run(["nft", "--stateless", "list", "ruleset"])?.stdout;
-        Ok(without_learnt(&listing))
+        Ok(without_dynamic_elements(&listing))
     }
 
     pub(crate) fn iptables_lines(&self) -> Result<Vec<String>> {
@@ -28,7 +28,7 @@ impl Node {
         Ok(lines)
     }
 
-    /// The nft ruleset without the tables that iptables keeps in it: used once, they stay, empty.
+    /// The nft ruleset without the tables of iptables-nft, which remain empty once used.
     pub(crate) fn nft_lines(&self) -> Result<Vec<String>> {
         let mut lines = flat(&self.nft_ruleset()?);
         if self
@@ -42,16 +42,15 @@ impl Node {
     }
 }
 
-/// A listing of `nft` without the elements of dynamic sets: packets put them there, and they go by
-/// themselves.
-pub fn without_learnt(listing: &str) -> String {
+/// Removes the elements of dynamic sets, which packets add and timeouts remove, from a listing of `nft`.
+pub fn without_dynamic_elements(listing: &str) -> String {
     let mut left = String::new();
-    let (mut is_learnt, mut is_within) = (false, false);
+    let (mut is_dynamic, mut is_within) = (false, false);
     for line in listing.lines() {
         match line.trim() {
-            text if text.starts_with("flags ") => is_learnt = text.contains("dynamic"),
-            "}" => is_learnt = false,
-            text if is_learnt && text.starts_with("elements = {") => is_within = true,
+            text if text.starts_with("flags ") => is_dynamic = text.contains("dynamic"),
+            "}" => is_dynamic = false,
+            text if is_dynamic && text.starts_with("elements = {") => is_within = true,
             _ => {}
         }
         if !is_within {
@@ -64,7 +63,7 @@ pub fn without_learnt(listing: &str) -> String {
     left
 }
 
-/// Whether a line that [`flat`] made lies in `table`, as in `table inet x`.
+/// Whether a line of [`flat`] is in `table`, such as `table inet x`.
 pub(crate) fn is_in(line: &str, table: &str) -> bool {
     let rest = line.strip_prefix(table);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ':']))
@@ -80,7 +79,7 @@ fn saved_as_commands(program: &str, saved: &str) -> Vec<String> {
             let mut words = chain.split(' ');
             match (words.next(), words.next()) {
                 (Some(name), Some("-")) => lines.push(format!("{program} -t {table} -N {name}")),
-                // A table that was used once shows its own chains for ever.
+                // Default chains appear once a table is used.
                 (_, Some("ACCEPT")) => {}
                 (Some(name), Some(policy)) => {
                     lines.push(format!("{program} -t {table} -P {name} {policy}"));
@@ -102,7 +101,7 @@ fn is_of_iptables(line: &str) -> bool {
         .any(|name| is_in("ip", name) || is_in("ip6", name))
 }
 
-/// One line per table, chain, set and rule, each carrying the names of what it lies in.
+/// One line per table, chain, set and rule, each prefixed with its parents.
 fn flat(listing: &str) -> Vec<String> {
     let mut within: Vec<String> = Vec::new();
     let mut flat = Vec::new();
@@ -122,7 +121,7 @@ fn flat(listing: &str) -> Vec<String> {
             flat.push(within.join(" "));
             continue;
         }
-        // The elements of a set go on over several lines.
+        // The elements of a set span several lines.
         open += line;
         if open.matches('{').count() == open.matches('}').count() {
             flat.push(format!("{}: {open}", within.join(" ")));
@@ -139,20 +138,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_packets_put_into_sets_is_left_out() {
-        let listing = "table inet x {\n\tset learnt {\n\t\ttype ifname . ipv4_addr\n\
+    fn elements_of_dynamic_sets_are_removed() {
+        let listing = "table inet x {\n\tset dynamic {\n\t\ttype ifname . ipv4_addr\n\
             \t\tflags dynamic,timeout\n\t\telements = { \"a\" . 10.0.0.1,\n\
-            \t\t\t     \"b\" . 10.0.0.2 }\n\t}\n\tset told {\n\t\tflags interval\n\
+            \t\t\t     \"b\" . 10.0.0.2 }\n\t}\n\tset fixed {\n\t\tflags interval\n\
             \t\telements = { 10.0.0.0/8 }\n\t}\n}\n";
-        let left = "table inet x {\n\tset learnt {\n\t\ttype ifname . ipv4_addr\n\
-            \t\tflags dynamic,timeout\n\t}\n\tset told {\n\t\tflags interval\n\
+        let left = "table inet x {\n\tset dynamic {\n\t\ttype ifname . ipv4_addr\n\
+            \t\tflags dynamic,timeout\n\t}\n\tset fixed {\n\t\tflags interval\n\
             \t\telements = { 10.0.0.0/8 }\n\t}\n}\n";
-        assert_eq!(without_learnt(listing), left);
-        assert_eq!(without_learnt(left), left);
+        assert_eq!(without_dynamic_elements(listing), left);
+        assert_eq!(without_dynamic_elements(left), left);
     }
 
     #[test]
-    fn saved_rules_become_commands_without_counters_and_untouched_chains() {
+    fn saved_rules_become_commands_without_counters_and_default_chains() {
         let saved = "# Generated by iptables-save\n*nat\n:PREROUTING ACCEPT [7:420]\n\
                      :CNI-X - [0:0]\n-A PREROUTING -j CNI-X\nCOMMIT\n\
                      *filter\n:FORWARD DROP [0:0]\nCOMMIT\n# Completed\n";
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ruleset_becomes_lines_that_know_their_place() {
+    fn each_line_of_a_ruleset_is_prefixed_with_its_parents() {
         let listing = "table inet t {\n\tset s {\n\t\ttype ipv4_addr\n\
                        \t\telements = { 10.0.0.1,\n\t\t\t     10.0.0.2 }\n\t}\n\n\
                        \tchain c {\n\t\tip saddr { 1.1.1.1 } drop\n\t}\n}\ntable ip e {\n}\n";

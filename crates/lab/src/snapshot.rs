@@ -1,4 +1,4 @@
-//! The state of a node as lines of text, so that a test can say "nothing remains".
+//! The state of a node as lines of text, to assert that nothing remains.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -15,13 +15,12 @@ use crate::netns::Netns;
 use crate::node::Node;
 use crate::wait::eventually;
 
-/// How long the kernel may take to clear away what belonged to a deleted namespace.
-const SETTLE: Duration = Duration::from_secs(3);
+/// How long the kernel may take to remove the links of a deleted netns.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Longer files are told apart by a hash, so that a difference stays readable.
+/// Longer files are shown as a hash.
 const SHOWN_BYTES: usize = 300;
 
-/// What a line of a snapshot is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Links,
@@ -34,7 +33,7 @@ pub(crate) enum Section {
     Files,
 }
 
-/// What there was on a node at one moment. Equal snapshots mean that nothing came or went.
+/// The state of a node's network and files.
 #[derive(Clone)]
 pub struct Snapshot {
     lines: BTreeMap<Section, Vec<String>>,
@@ -44,7 +43,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(node: &Node, dirs: &[&str]) -> Result<Self> {
-        // IPv6 link-local addresses come by themselves, a while after their link.
+        // The kernel adds IPv6 link-local addresses asynchronously.
         let mut addresses = node.addresses()?;
         addresses.retain(|address| !address.cidr.starts_with("fe80:"));
         let mut routes = node.routes()?;
@@ -61,7 +60,7 @@ impl Snapshot {
             (Section::Addresses, addresses.collect()),
             (Section::Routes, routes),
             (Section::PolicyRules, ip_lines(node, &["rule"])?),
-            // Others come and go by themselves.
+            // Learned neighbours come and go.
             (
                 Section::Neighbours,
                 ip_lines(node, &["neighbour", "show", "nud", "permanent"])?,
@@ -81,8 +80,7 @@ impl Snapshot {
         })
     }
 
-    /// Leaves out what may stay behind, here and in whatever this is compared with by
-    /// [`Node::assert_unchanged`].
+    /// Leaves these out, here and in what [`Node::assert_unchanged`] compares.
     #[must_use]
     pub fn ignoring(mut self, ignore: Ignore) -> Self {
         for (section, lines) in &mut self.lines {
@@ -92,7 +90,7 @@ impl Snapshot {
         self
     }
 
-    /// What is gone (`-`) and what is new (`+`) in `later`; empty if nothing.
+    /// Removed (`-`) and added (`+`) lines.
     pub fn difference(&self, later: &Self) -> String {
         let mut text = String::new();
         for (section, lines) in &self.lines {
@@ -107,11 +105,11 @@ impl Snapshot {
         text
     }
 
-    /// Waits until `node` is as it was; the error is the difference.
+    /// The error is the difference.
     pub(crate) fn await_same(&self, node: &Node) -> Result<(), String> {
         let dirs: Vec<_> = self.dirs.iter().map(String::as_str).collect();
         let mut difference = String::new();
-        let same = eventually(SETTLE, "unchanged", || {
+        let same = eventually(TIMEOUT, "unchanged", || {
             difference = match Self::take(node, &dirs) {
                 Ok(now) => self.difference(&now.ignoring(self.ignore.clone())),
                 Err(error) => format!("no snapshot: {error:#}\n"),
@@ -140,13 +138,13 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// Whether the route comes and goes with an address that is recorded itself or does not count.
+/// Whether the kernel derives the route from an address.
 fn follows_from_address(route: &str) -> bool {
     let is_local = route.starts_with("local ") || route.contains(" table local proto kernel ");
     is_local || route.starts_with("fe80::/64 ")
 }
 
-/// The lines that occur in `some` more often than in `others`.
+/// The lines that occur more often in `some` than in `others`.
 fn surplus<'a>(some: &'a [String], others: &[String]) -> impl Iterator<Item = &'a String> {
     let mut left = others.to_vec();
     some.iter().filter(
@@ -170,7 +168,7 @@ fn ip_lines(node: &Node, args: &[&str]) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Adds the files under `dir`, which the node calls `name`. Empty directories do not count.
+/// `name` is the node's path of `dir`. Empty directories are left out.
 fn list_files(dir: &Path, name: &str, files: &mut Vec<String>) -> Result<()> {
     let list = match fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -183,9 +181,7 @@ fn list_files(dir: &Path, name: &str, files: &mut Vec<String>) -> Result<()> {
             name.trim_end_matches('/'),
             entry.file_name().display()
         );
-        let about = entry
-            .metadata()
-            .with_context(|| format!("look at {name}"))?;
+        let about = entry.metadata().with_context(|| format!("stat {name}"))?;
         if about.is_dir() {
             list_files(&entry.path(), &name, files)?;
         } else {
@@ -207,7 +203,7 @@ fn contents(path: &Path) -> String {
             bytes.hash(&mut hasher);
             format!("{} bytes, hash {:016x}", bytes.len(), hasher.finish())
         }
-        // A socket, say: that it is there is enough.
+        // A socket, for example.
         Err(error) => format!("({})", error.kind()),
     }
 }

@@ -1,7 +1,7 @@
-//! Watching a whole switch for what must never be on its wires.
+//! Sniffs all cables of a switch for packets that must be encrypted.
 //!
-//! A frame that is not looked at proves nothing, so what the kernel had to drop is counted, too, and
-//! an account with anything dropped counts as a failure. So does one of no frames at all.
+//! A frame that the kernel dropped before it was inspected proves nothing, so a report with drops is a
+//! failure. So is one without frames.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
@@ -21,17 +21,17 @@ use nix::sys::socket::{
 };
 use rustix::net::sockopt;
 
-use crate::frames::{Direction, EtherType, Ethernet, Frame, Mac, Protocol};
+use crate::frames::{Direction, EtherType, Ethernet, Frame, IpNumber, Mac};
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::raw_link::RawLink;
 use crate::wait::eventually;
 
-/// Room for what comes while the watching thread does not get to run.
+/// For frames that arrive while the thread is not scheduled.
 const QUEUE_BYTES: usize = 256 << 20;
-/// All that is read of a frame: Ethernet, IPv6 and ports.
+/// Enough for Ethernet, IPv6 and ports.
 const HEAD_BYTES: usize = 96;
-/// What members of a mesh have as addresses, which go by the mesh only.
+/// Tailnet addresses, which only the mesh carries.
 const TAILNET: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10)),
     IpNet::V6(Ipv6Net::new_assert(
@@ -39,42 +39,39 @@ const TAILNET: [IpNet; 2] = [
         48,
     )),
 ];
-/// When a tailscaled starts, it sends itself a packet from here whose time is over: a kernel that
-/// forwards says so, by whatever route there is at that moment.
-const PROBED: IpAddr = IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100));
-/// How many frames of a kind are kept to be shown.
-const KEPT: usize = 20;
-/// `ETH_P_802_EX1`: for experiments. What comes before this is what was asked for.
-const MARK: EtherType = EtherType(0x88b5);
-const PATIENCE: Duration = Duration::from_secs(30);
+/// tailscaled probes a forwarding kernel with a packet from this address whose TTL expires. The kernel
+/// answers by any route there is at that moment.
+const PROBE_SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(100, 100, 100, 100));
+/// How many frames of a kind an error shows.
+const MAX_SHOWN: usize = 20;
+/// `ETH_P_802_EX1`: for experiments. A frame of this type ends the capture.
+const END_MARK: EtherType = EtherType(0x88b5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One that sees every frame on all links of a switch, those plugged in later as well.
+/// Sees every frame on all links of a switch, later ones included.
 #[derive(Debug)]
 pub struct Sniffer {
-    watching: Option<JoinHandle<Result<Account>>>,
-    /// Gets the mark that ends it.
+    thread: Option<JoinHandle<Result<SnifferReport>>>,
+    /// Where the end mark is sent.
     loopback: RawLink,
 }
 
-/// What a [`Sniffer`] saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
-    /// How many frames came in by any link.
+pub struct SnifferReport {
     pub frames: u64,
-    /// How many of them the kernel did not show for want of room.
+    /// By the kernel, because the queue was full.
     pub dropped: u32,
-    /// The first frames with the address of a pod or a member of the mesh in their outer IP header. ARP has no such header.
+    /// The first frames whose outer IP header has an address of a pod or of the tailnet.
     pub clear: Vec<Frame>,
-    /// Pairs of source and destination where the destination is not of the lab.
+    /// Source and destination of packets to addresses outside the lab.
     pub strays: BTreeSet<(IpAddr, IpAddr)>,
 }
 
 impl Sniffer {
-    /// Begins to watch. `pods` are the prefixes whose addresses must only be seen by those who can
-    /// decrypt, beside those of the mesh's members.
+    /// `pods` are the CIDRs whose addresses must never be seen in clear, in addition to the tailnet's.
     pub fn start(switch: &Node, pods: &[IpNet]) -> Result<Self> {
         let open = || -> io::Result<OwnedFd> {
-            // Bound to no link: it gets the frames of all.
+            // Not bound, so it gets the frames of all links.
             let socket = socket(
                 AddressFamily::Packet,
                 SockType::Raw,
@@ -87,85 +84,84 @@ impl Sniffer {
         };
         let socket = switch
             .enter(open)?
-            .with_context(|| format!("watch the links of {}", switch.name()))?;
+            .with_context(|| format!("sniff the links of {}", switch.name()))?;
         let pods = pods.to_vec();
         Ok(Self {
-            watching: Some(thread::spawn(move || watch(&socket, &pods))),
+            thread: Some(thread::spawn(move || sniff(&socket, &pods))),
             loopback: RawLink::open(switch, "lo")?,
         })
     }
 
-    /// Ends it and tells what it saw until now.
-    pub fn end(mut self) -> Result<Account> {
-        let watching = self.watching.take().context("it ends but once")?;
-        // A full queue drops the mark as it drops other frames, hence again and again.
-        eventually(PATIENCE, "the sniffer has read all", || {
-            let sent = self.mark();
-            (sent.is_err() || watching.is_finished()).then_some(sent)
+    pub fn finish(mut self) -> Result<SnifferReport> {
+        let thread = self.thread.take().context("finish is called once")?;
+        // A full queue drops the mark as well, so it is sent repeatedly.
+        eventually(TIMEOUT, "the sniffer has read all", || {
+            let sent = self.send_end_mark();
+            (sent.is_err() || thread.is_finished()).then_some(sent)
         })??;
-        watching
-            .join()
-            .map_err(|_| anyhow!("the sniffer panicked"))?
+        thread.join().map_err(|_| anyhow!("the sniffer panicked"))?
     }
 
-    fn mark(&self) -> Result<()> {
-        let mark = Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).frame(MARK, &[0; 46]);
+    fn send_end_mark(&self) -> Result<()> {
+        let mark = Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).frame(END_MARK, &[0; 46]);
         self.loopback.send(&mark)
     }
 }
 
 impl Drop for Sniffer {
     fn drop(&mut self) {
-        // Ends the thread, whose socket holds the namespace. Nobody waits for what it saw.
-        let _ = self.mark();
+        // Ends the thread, whose socket holds the netns.
+        let _ = self.send_end_mark();
     }
 }
 
-impl Account {
-    /// Fails if anything of a pod, or for a member, was to be seen, or if something may have been missed.
+impl SnifferReport {
+    /// Fails if a packet of a pod or for a tailnet address was in clear, or if frames were missed.
     pub fn check_nothing_in_clear(&self) -> Result<()> {
         self.check_complete()?;
         if !self.clear.is_empty() {
             bail!(
-                "packets of pods or for members crossed the underlay in clear: {:#?}",
+                "packets of pods or for tailnet addresses crossed the underlay in clear: {:#?}",
                 self.clear
             );
         }
         Ok(())
     }
 
-    /// Fails if anybody tried to talk to somebody outside the lab.
+    /// Fails if a packet was sent to an address outside the lab, or if frames were missed.
     pub fn check_no_strays(&self) -> Result<()> {
         self.check_complete()?;
         if !self.strays.is_empty() {
-            bail!("packets to strangers: {:?}", self.strays);
+            bail!("packets to addresses outside the lab: {:?}", self.strays);
         }
         Ok(())
     }
 
     fn check_complete(&self) -> Result<()> {
         match (self.frames, self.dropped) {
-            (0, _) => bail!("not one frame was seen"),
+            (0, _) => bail!("no frame was seen"),
             (_, 0) => Ok(()),
-            (frames, dropped) => bail!("of {frames} frames, {dropped} were not looked at"),
+            (frames, dropped) => bail!("of {frames} frames, the kernel dropped {dropped}"),
         }
     }
 
-    fn note(&mut self, frame: Frame, pods: &[IpNet]) {
+    fn inspect(&mut self, frame: Frame, pods: &[IpNet]) {
         let (Some(source), Some(destination)) = (frame.ip_source(), frame.ip_destination()) else {
             return;
         };
         if is_answer_to_probe(&frame) {
             return;
         }
-        let is_hidden = |address: IpAddr| {
-            let mut hidden = pods.iter().chain(&TAILNET);
-            hidden.any(|prefix| prefix.contains(&address))
+        let must_be_encrypted = |address: IpAddr| {
+            let mut cidrs = pods.iter().chain(&TAILNET);
+            cidrs.any(|prefix| prefix.contains(&address))
         };
-        if (is_hidden(source) || is_hidden(destination)) && self.clear.len() < KEPT {
+        if (must_be_encrypted(source) || must_be_encrypted(destination))
+            && self.clear.len() < MAX_SHOWN
+        {
             self.clear.push(frame);
         }
-        if !is_of_lab(destination) && self.strays.len() < KEPT {
+        if !is_of_lab(destination) && self.strays.len() < MAX_SHOWN {
             self.strays.insert((source, destination));
         }
     }
@@ -173,12 +169,12 @@ impl Account {
 
 fn is_answer_to_probe(frame: &Frame) -> bool {
     const TIME_EXCEEDED: u8 = 11;
-    frame.ip_destination() == Some(PROBED)
-        && frame.protocol() == Some(Protocol::ICMP)
+    frame.ip_destination() == Some(PROBE_SOURCE)
+        && frame.protocol() == Some(IpNumber::ICMP)
         && frame.icmp_type() == Some(TIME_EXCEEDED)
 }
 
-/// Whether an address is one of the underlay's, or of those that mean all on a link.
+/// Whether an address is the underlay's, multicast or broadcast.
 fn is_of_lab(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -191,12 +187,12 @@ fn is_of_lab(address: IpAddr) -> bool {
     }
 }
 
-fn watch(socket: &OwnedFd, pods: &[IpNet]) -> Result<Account> {
+fn sniff(socket: &OwnedFd, pods: &[IpNet]) -> Result<SnifferReport> {
     // libc::PACKET_OUTGOING
     const OUTGOING: u8 = 4;
-    // LOOPBACK_IFINDEX: every namespace's first link.
+    // LOOPBACK_IFINDEX
     const LOOPBACK: usize = 1;
-    let mut account = Account::default();
+    let mut report = SnifferReport::default();
     let mut room = cmsg_space!(u32);
     let mut head = [0; HEAD_BYTES];
     loop {
@@ -205,28 +201,26 @@ fn watch(socket: &OwnedFd, pods: &[IpNet]) -> Result<Account> {
         let received = recvmsg::<LinkAddr>(socket.as_raw_fd(), &mut parts, Some(&mut room), flags);
         let message = match received {
             Err(Errno::EINTR) => continue,
-            received => received.context("watch a switch")?,
+            received => received.context("receive a frame")?,
         };
-        // How many were lost before this one, since the beginning.
+        // The number of drops since the socket was opened.
         let lost = |message| match message {
             ControlMessageOwned::RxqOvfl(lost) => Some(lost),
             _ => None,
         };
         let lost = message.cmsgs().ok().and_then(|mut all| all.find_map(lost));
-        account.dropped = lost.unwrap_or(account.dropped);
-        let address = message
-            .address
-            .context("a frame without the link that it came by")?;
+        report.dropped = lost.unwrap_or(report.dropped);
+        let address = message.address.context("a frame without its link")?;
         let length = message.bytes;
         let frame = Frame::new(&head[..length], Direction::In);
         if address.ifindex() == LOOPBACK {
-            if frame.ether_type() == Some(MARK) {
-                return Ok(account);
+            if frame.ether_type() == Some(END_MARK) {
+                return Ok(report);
             }
         } else if address.pkttype() != OUTGOING {
-            // What goes out by one link came in by another.
-            account.frames += 1;
-            account.note(frame, pods);
+            // Every frame that goes out by one link came in by another.
+            report.frames += 1;
+            report.inspect(frame, pods);
         }
     }
 }
@@ -237,29 +231,29 @@ mod tests {
     use crate::frames::Ipv4;
 
     #[test]
-    fn an_account_that_misses_something_proves_nothing() {
-        let whole = Account {
+    fn a_report_with_drops_or_without_frames_is_a_failure() {
+        let complete = SnifferReport {
             frames: 2,
-            ..Account::default()
+            ..SnifferReport::default()
         };
-        whole.check_nothing_in_clear().unwrap();
-        whole.check_no_strays().unwrap();
-        let blind = Account {
+        complete.check_nothing_in_clear().unwrap();
+        complete.check_no_strays().unwrap();
+        let with_drops = SnifferReport {
             dropped: 1,
-            ..whole
+            ..complete
         };
-        for account in [blind, Account::default()] {
-            account.check_nothing_in_clear().unwrap_err();
-            account.check_no_strays().unwrap_err();
+        for report in [with_drops, SnifferReport::default()] {
+            report.check_nothing_in_clear().unwrap_err();
+            report.check_no_strays().unwrap_err();
         }
     }
 
     #[test]
-    fn what_is_for_a_member_of_the_mesh_is_in_clear_but_for_the_answer_to_a_probe() {
+    fn packets_to_tailnet_addresses_are_in_clear_except_the_answer_to_a_probe() {
         let underlay = Ipv4Addr::new(10, 99, 0, 1);
         let message = |to: [u8; 4], kind: u8| {
             let message = [[kind, 0, 0, 0], [0; 4]].concat();
-            let packet = Ipv4::new(underlay, to.into()).packet(Protocol::ICMP, &message);
+            let packet = Ipv4::new(underlay, to.into()).packet(IpNumber::ICMP, &message);
             Ethernet::new(Mac::UNSPECIFIED, Mac::UNSPECIFIED).ipv4(&packet)
         };
         let (resolver, echo, time_exceeded) = ([100, 100, 100, 100], 8, 11);
@@ -270,14 +264,14 @@ mod tests {
             (resolver, echo, true),
             (resolver, time_exceeded, false),
         ] {
-            let mut account = Account::default();
-            account.note(Frame::new(message(to, kind), Direction::In), &[]);
-            assert_eq!(!account.clear.is_empty(), is_clear, "{to:?} {kind}");
+            let mut report = SnifferReport::default();
+            report.inspect(Frame::new(message(to, kind), Direction::In), &[]);
+            assert_eq!(!report.clear.is_empty(), is_clear, "{to:?} {kind}");
         }
     }
 
     #[test]
-    fn those_on_the_underlay_and_all_on_a_link_are_no_strangers() {
+    fn underlay_and_multicast_addresses_are_in_the_lab() {
         let is_of_lab = |address: &str| is_of_lab(address.parse().unwrap());
         for known in [
             "10.99.0.254",

@@ -1,7 +1,7 @@
-//! The real components that tests run against: what they are and where they lie.
+//! The real programs that tests run against: versions and paths.
 //!
-//! `make tools` puts them in a cache outside the checkout, one directory per version, so that
-//! every checkout of the machine shares them. This file only names them; it fetches nothing.
+//! `make tools` installs them in a cache outside the checkout, one directory per version, which all
+//! checkouts share. This module fetches nothing.
 
 mod go;
 pub mod kubernetes;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use go::{GoModule, Part};
 
-/// Debian packages whose programs a mesh needs, and whoever looks around in one, installed on this machine.
+/// Debian packages that a mesh and `make demo` need on the host.
 pub const MESH_PACKAGES: &[&str] = &[
     "busybox-static",
     "iperf3",
@@ -22,7 +22,7 @@ pub const MESH_PACKAGES: &[&str] = &[
     "procps",
 ];
 
-/// Debian packages whose programs only tests and measurements call. Of systemd it is its networkd.
+/// Debian packages that only tests and benchmarks need. systemd is for systemd-networkd.
 pub const TEST_PACKAGES: &[&str] = &[
     "conntrack",
     "containerd",
@@ -34,10 +34,8 @@ pub const TEST_PACKAGES: &[&str] = &[
     "tcpdump",
 ];
 
-/// podman of Debian 12, and what a small Debian 12 lacks of what it needs. podman 5 has CNI only
-/// when built with a tag for it.
-///
-/// Installed, it would configure a network in `/etc/cni/net.d`, which is the machine's own.
+/// podman of Debian 12 with the libraries that a minimal Debian 12 lacks. podman 5 supports CNI only with a
+/// build tag. It is not installed because the package writes to the host's `/etc/cni/net.d`.
 pub const PODMAN: DebianTree = DebianTree {
     name: "podman",
     version: "4.3.1",
@@ -73,7 +71,7 @@ pub const CNI_PLUGINS: GoModule = GoModule {
     part: Part::Tests,
 };
 
-/// The reference runtime side of CNI, and the plugins that its own tests use.
+/// cnitool and the test plugins of libcni.
 pub const CNI: GoModule = GoModule {
     name: "cni",
     path: "github.com/containernetworking/cni",
@@ -84,7 +82,6 @@ pub const CNI: GoModule = GoModule {
     part: Part::Tests,
 };
 
-/// tailscaled, and its command line to compare with.
 pub const TAILSCALE: GoModule = GoModule {
     name: "tailscale",
     path: "tailscale.com",
@@ -98,10 +95,10 @@ pub const TAILSCALE: GoModule = GoModule {
     part: Part::Tests,
 };
 
-/// The server that nodes join: the newest that we know.
+/// The newest supported Headscale.
 pub const HEADSCALE: GoModule = headscale("v0.29.3");
 
-/// Every generation of the server's API that we speak, newest first.
+/// One version of each supported API generation, newest first.
 pub const HEADSCALES: &[GoModule] = &[
     HEADSCALE,
     headscale("v0.28.0"),
@@ -121,31 +118,30 @@ const fn headscale(version: &'static str) -> GoModule {
     }
 }
 
-/// Every Go module that `make tools` builds, those first that most tests need.
+/// Every Go module that `make tools` builds, the most needed first.
 pub fn go_modules() -> impl Iterator<Item = &'static GoModule> {
     [CNI, CNI_PLUGINS, TAILSCALE].iter().chain(HEADSCALES)
 }
 
-/// A Debian package at one version, and others with it, unpacked in the cache but not installed.
+/// Debian packages that are unpacked in the cache, not installed.
 #[derive(Debug, Clone, Copy)]
 pub struct DebianTree {
-    /// The package, and the name of its directory in the cache, before the version.
+    /// The main package.
     pub name: &'static str,
-    /// Upstream's version: Debian's revisions of it are as good as each other.
+    /// The upstream version, any Debian revision.
     pub version: &'static str,
-    /// Packages that are unpacked into the same directory, in the version that apt prefers.
+    /// Further packages for the same directory, in apt's preferred version.
     pub packages: &'static [&'static str],
 }
 
 impl DebianTree {
-    /// Where the root of its files is, whether or not they are there.
+    /// The root of its files, which may not exist yet.
     pub fn dir(&self) -> PathBuf {
         cache_dir()
             .join("tools")
             .join(format!("{}-{}", self.name, self.version))
     }
 
-    /// The packages that have not been unpacked.
     pub fn missing(&self) -> Vec<&'static str> {
         // Every package has this: https://www.debian.org/doc/debian-policy/ch-docs.html
         let doc = self.dir().join("usr/share/doc");
@@ -165,7 +161,7 @@ impl DebianTree {
     }
 }
 
-/// Directory of the reference plugins: `bridge`, `ptp`, `host-local`, `portmap` and so on.
+/// Directory of the reference plugins: `bridge`, `host-local`, `portmap` and so on.
 ///
 /// # Panics
 ///
@@ -247,16 +243,16 @@ pub fn cni_path() -> String {
     dirs.map(|dir| dir.display().to_string()).join(":")
 }
 
-/// What outlives a checkout: `$HEADCNI_CACHE`, else `headcni` in the user's cache directory.
+/// `$HEADCNI_CACHE`, else `headcni` in the user's cache directory.
 ///
 /// # Panics
 ///
-/// If the user has no home directory and no variable says where else.
+/// If the user has no home directory and neither variable is set.
 pub fn cache_dir() -> PathBuf {
     env_path("HEADCNI_CACHE")
         .or_else(|| env_path("XDG_CACHE_HOME").map(|dir| dir.join("headcni")))
         .or_else(|| env::home_dir().map(|home| home.join(".cache/headcni")))
-        .expect("no home directory to keep a cache in: set HEADCNI_CACHE")
+        .expect("no home directory for the cache: set HEADCNI_CACHE")
 }
 
 /// The checkout that this was built from.
@@ -265,8 +261,7 @@ pub fn workspace_dir() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// Cargo runs each crate's tests in that crate's directory, so a relative path would mean
-/// another place in each; it is taken as relative to the checkout instead.
+/// A relative path is relative to the checkout: Cargo runs tests in each crate's directory.
 fn env_path(name: &str) -> Option<PathBuf> {
     let value = env::var_os(name).filter(|value| !value.is_empty())?;
     Some(workspace_dir().join(value))
@@ -277,12 +272,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_workspace_is_where_the_lock_file_is() {
+    fn the_workspace_has_the_lock_file() {
         assert!(workspace_dir().join("Cargo.lock").is_file());
     }
 
     #[test]
-    fn each_version_has_a_directory_of_its_own() {
+    fn each_version_has_its_own_directory() {
         assert!(
             CNI_PLUGINS
                 .bin_dir()

@@ -1,11 +1,11 @@
-//! The network that nodes have before there is a mesh: one switch, and routers that translate.
+//! The underlay network: one switch, and routers with NAT.
 //!
-//! No wire leads out of it. Every node has a default route all the same, to the switch, which
-//! forwards nothing: so a packet to somewhere else is not refused where it is made, but comes out
-//! on the wire, where a [`Sniffer`](crate::Sniffer) sees it.
+//! It has no uplink. Every node has a default route to the switch, which forwards nothing: a packet to
+//! another address leaves the node, and a [`Sniffer`](crate::Sniffer) sees it on the wire.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -16,102 +16,95 @@ use crate::netns::Netns;
 use crate::node::Node;
 use crate::sniffer::Sniffer;
 
-/// The link of a node that leads to the underlay.
+/// The node's interface on the underlay.
 pub const UPLINK: &str = "eth0";
 
 const BRIDGE: &str = "br0";
-/// What the switch has, and no node: the default route leads here.
-const NOWHERE: u8 = 254;
+/// The switch's own address, where default routes point to.
+const SWITCH_HOST: u8 = 254;
 
-/// Where a node is plugged in.
+/// A node's connection to a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// The node's address.
     pub v4: Ipv4Addr,
-    /// Its address of the other family. Behind a [`Nat`] there is none.
+    /// `None` behind a [`Nat`].
     pub v6: Option<Ipv6Addr>,
-    /// The other end of its cable, on the switch or router.
+    /// The veth on the switch or router.
     link: String,
 }
 
-/// A switch with cables to nodes: 10.99.0.0/24 and `fd99::/64`.
-#[derive(Debug)]
+/// A switch: 10.99.0.0/24 and `fd99::/64`.
+#[derive(Clone, Debug)]
 pub struct Underlay {
-    switch: Switch,
+    switch: Arc<Switch>,
 }
 
 impl Underlay {
-    /// A switch with nothing plugged in.
     pub fn new() -> Result<Self> {
         let node = Node::new("switch")?;
-        let switch = Switch::new(node, NOWHERE, |host| Port {
+        let switch = Switch::new(node, SWITCH_HOST, |host| Port {
             v4: Ipv4Addr::new(10, 99, 0, host),
             v6: Some(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, host.into())),
             link: format!("port{host}"),
         })?;
-        Ok(Self { switch })
+        Ok(Self {
+            switch: Arc::new(switch),
+        })
     }
 
-    /// The switch itself. Its links are the other ends of the cables.
     pub fn switch(&self) -> &Node {
         &self.switch.node
     }
 
-    /// Watches every cable from now on, for the addresses of pods in clear.
-    pub fn watch(&self, pods: &[IpNet]) -> Result<Sniffer> {
+    /// Starts to sniff every cable.
+    pub fn sniff(&self, pods: &[IpNet]) -> Result<Sniffer> {
         Sniffer::start(&self.switch.node, pods)
     }
 
-    /// Plugs a node in: its [`UPLINK`] gets the next free addresses, and default routes.
+    /// Connects a node: its [`UPLINK`] gets the next free addresses and default routes.
     pub fn plug(&self, node: &Node) -> Result<Port> {
         self.switch.plug(node)
     }
 
-    /// A router with a network of its own behind it.
+    /// A router with a network behind it.
     pub fn nat(&self, kind: NatKind) -> Result<Nat> {
         Nat::new(self, kind)
     }
 
-    /// Pulls a node's cable: its link stays up, but there is nobody at the other end.
-    pub fn cut(&self, port: &Port) -> Result<()> {
-        self.switch.cut(port)
+    /// Sets the switch's end of a node's cable down.
+    pub fn unplug(&self, port: &Port) -> Result<()> {
+        self.switch.unplug(port)
     }
 
-    /// Puts a node's cable back.
-    pub fn mend(&self, port: &Port) -> Result<()> {
-        self.switch.mend(port)
+    pub fn replug(&self, port: &Port) -> Result<()> {
+        self.switch.replug(port)
     }
 
-    /// Makes all that comes to a node come later. This needs a kernel with netem.
+    /// Delays packets to a node. Needs a kernel with netem.
     pub fn delay(&self, port: &Port, delay: Duration) -> Result<()> {
         let delay = format!("{}us", delay.as_micros());
         let line = [
             "tc", "qdisc", "replace", "dev", &port.link, "root", "netem", "delay", &delay,
         ];
-        self.switch().run(line).map(drop).with_context(|| {
-            format!(
-                "slow the cable of {} down (CONFIG_NET_SCH_NETEM is needed)",
-                port.v4
-            )
-        })
+        self.switch()
+            .run(line)
+            .map(drop)
+            .with_context(|| format!("delay packets to {} (needs CONFIG_NET_SCH_NETEM)", port.v4))
     }
 }
 
-/// How a router translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatKind {
-    /// All peers see a node's socket at the same port, so those who call each other at once meet.
+    /// Endpoint-independent mapping: hole punching works.
     Easy,
-    /// Each peer sees another port: two nodes behind such routers need a relay.
+    /// Endpoint-dependent mapping: two nodes behind such routers need a relay.
     Hard,
 }
 
-/// A router on the underlay, and the network behind it: 192.168.N.0/24, without IPv6.
-///
-/// What nodes send is masqueraded; nobody can call them.
-#[derive(Debug)]
+/// A router with masquerading, and the network behind it: 192.168.N.0/24, without IPv6.
+#[derive(Clone, Debug)]
 pub struct Nat {
-    switch: Switch,
+    switch: Arc<Switch>,
     outside: Port,
 }
 
@@ -145,41 +138,40 @@ impl Nat {
             v6: None,
             link: format!("port{host}"),
         })?;
-        Ok(Self { switch, outside })
+        Ok(Self {
+            switch: Arc::new(switch),
+            outside,
+        })
     }
 
-    /// The router itself.
     pub fn router(&self) -> &Node {
         &self.switch.node
     }
 
-    /// The router's own place on the underlay.
+    /// The router's port on the underlay.
     pub fn outside(&self) -> &Port {
         &self.outside
     }
 
-    /// Watches the router's cables, those of the network behind it and its own, from now on.
-    pub fn watch(&self, pods: &[IpNet]) -> Result<Sniffer> {
+    /// Starts to sniff the cables behind the router, and its own.
+    pub fn sniff(&self, pods: &[IpNet]) -> Result<Sniffer> {
         Sniffer::start(&self.switch.node, pods)
     }
 
-    /// Plugs a node in behind the router.
     pub fn plug(&self, node: &Node) -> Result<Port> {
         self.switch.plug(node)
     }
 
-    /// Pulls a node's cable.
-    pub fn cut(&self, port: &Port) -> Result<()> {
-        self.switch.cut(port)
+    pub fn unplug(&self, port: &Port) -> Result<()> {
+        self.switch.unplug(port)
     }
 
-    /// Puts a node's cable back.
-    pub fn mend(&self, port: &Port) -> Result<()> {
-        self.switch.mend(port)
+    pub fn replug(&self, port: &Port) -> Result<()> {
+        self.switch.replug(port)
     }
 }
 
-/// A node with a bridge that others are plugged into.
+/// A node with a bridge.
 struct Switch {
     node: Node,
     gateway: Port,
@@ -195,19 +187,19 @@ impl Switch {
     ) -> Result<Self> {
         node.run(["ip", "link", "add", BRIDGE, "type", "bridge"])?;
         let gateway = address(gateway);
-        give(&node, BRIDGE, &gateway)?;
+        configure(&node, BRIDGE, &gateway)?;
         Ok(Self {
             node,
             gateway,
             address: Box::new(address),
-            // Lower ones are for gateways.
+            // Lower host numbers are for gateways.
             next: AtomicU8::new(11),
         })
     }
 
     fn plug(&self, node: &Node) -> Result<Port> {
         let host = self.next.fetch_add(1, Ordering::Relaxed);
-        ensure!(host < NOWHERE, "{} has no port left", self.node.name());
+        ensure!(host < SWITCH_HOST, "{} has no free port", self.node.name());
         let port = (self.address)(host);
         self.connect(node, &port)
             .with_context(|| format!("plug {} into {}", node.name(), self.node.name()))?;
@@ -221,7 +213,7 @@ impl Switch {
         self.node.run(add.iter().chain(&pair))?;
         self.node
             .run(["ip", "link", "set", &port.link, "master", BRIDGE, "up"])?;
-        give(node, UPLINK, port)?;
+        configure(node, UPLINK, port)?;
         let gateway = self.gateway.v4.to_string();
         node.run(["ip", "route", "add", "default", "via", &gateway])?;
         if let Some(gateway) = self.gateway.v6 {
@@ -231,12 +223,12 @@ impl Switch {
         Ok(())
     }
 
-    fn cut(&self, port: &Port) -> Result<()> {
+    fn unplug(&self, port: &Port) -> Result<()> {
         self.node.run(["ip", "link", "set", &port.link, "down"])?;
         Ok(())
     }
 
-    fn mend(&self, port: &Port) -> Result<()> {
+    fn replug(&self, port: &Port) -> Result<()> {
         self.node.run(["ip", "link", "set", &port.link, "up"])?;
         Ok(())
     }
@@ -248,12 +240,12 @@ impl fmt::Debug for Switch {
     }
 }
 
-/// Sets a link up with a port's addresses.
-fn give(node: &Node, link: &str, port: &Port) -> Result<()> {
+/// Sets an interface up with a port's addresses.
+fn configure(node: &Node, link: &str, port: &Port) -> Result<()> {
     let v4 = format!("{}/24", port.v4);
     node.run(["ip", "address", "add", &v4, "dev", link])?;
     if let Some(v6) = port.v6 {
-        // Duplicate address detection would hold it back for two seconds.
+        // Duplicate address detection would delay it by two seconds.
         let v6 = format!("{v6}/64");
         node.run(["ip", "address", "add", &v6, "dev", link, "nodad"])?;
     }

@@ -1,35 +1,34 @@
-//! Waiting for a condition, never for a time.
+//! Polls a condition.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-const PAUSE: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(5);
+/// For a probe that is costly for a server.
+const LONG_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Between two questions that cost whoever answers them much.
-const LONG_PAUSE: Duration = Duration::from_millis(300);
-
-/// Asks `probe` until it has an answer; after `deadline` says that `what` did not come.
+/// Polls `probe` until it returns something; fails with `what` after `deadline`.
 pub fn eventually<T>(
     deadline: Duration,
     what: &str,
     probe: impl FnMut() -> Option<T>,
 ) -> Result<T> {
-    ask(PAUSE, deadline, what, probe)
+    poll(INTERVAL, deadline, what, probe)
 }
 
-/// The same for a `probe` that others work for, as an API server does.
-pub fn eventually_and_gently<T>(
+/// The same with a longer interval, for a probe that is costly for a server.
+pub fn eventually_slowly<T>(
     deadline: Duration,
     what: &str,
     probe: impl FnMut() -> Option<T>,
 ) -> Result<T> {
-    ask(LONG_PAUSE, deadline, what, probe)
+    poll(LONG_INTERVAL, deadline, what, probe)
 }
 
-fn ask<T>(
-    pause: Duration,
+fn poll<T>(
+    interval: Duration,
     deadline: Duration,
     what: &str,
     mut probe: impl FnMut() -> Option<T>,
@@ -42,7 +41,7 @@ fn ask<T>(
         if Instant::now() >= end {
             bail!("{what}: not within {deadline:?}");
         }
-        thread::sleep(pause);
+        thread::sleep(interval);
     }
 }
 
@@ -51,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_that_never_holds_is_named_in_the_error() {
+    fn the_error_names_the_condition() {
         let error = eventually(Duration::ZERO, "pigs fly", || None::<()>).unwrap_err();
         assert_eq!(error.to_string(), "pigs fly: not within 0ns");
     }
 
     #[test]
-    fn the_first_answer_ends_the_wait() {
+    fn the_first_result_ends_the_wait() {
         let mut tries = 0;
         let third = || {
             tries += 1;

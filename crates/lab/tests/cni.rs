@@ -26,7 +26,7 @@ fn ip_of(result: &Value) -> String {
 }
 
 #[test]
-fn pods_on_a_bridge_talk_and_leave_nothing() {
+fn bridged_pods_reach_each_other_and_leave_nothing() {
     let node = Node::new("n1").unwrap();
     let (one, two) = (node.pod("one").unwrap(), node.pod("two").unwrap());
     let lasting = Ignore::new()
@@ -82,7 +82,7 @@ fn pods_on_a_bridge_talk_and_leave_nothing() {
     }
     node.assert_unchanged(&before);
 
-    // All that happened in the node alone.
+    // The host is unchanged.
     for path in [
         "/var/lib/cni/networks/labnet",
         "/sys/class/net/labbr0",
@@ -93,7 +93,7 @@ fn pods_on_a_bridge_talk_and_leave_nothing() {
 }
 
 #[test]
-fn a_failed_plugin_tells_why() {
+fn a_failed_plugin_returns_its_error_object() {
     let node = Node::new("n1").unwrap();
     let bridge = tools::cni_plugin_dir().join("bridge");
     let outcome = Call::new("ADD")

@@ -1,4 +1,4 @@
-//! A node is a world of its own, and leaves the host's alone.
+//! A node is isolated from the host and ends with its owner.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ fn a_node_starts_with_a_loopback_and_nothing_else() {
 }
 
 #[test]
-fn what_a_node_writes_does_not_reach_the_host() {
+fn files_of_a_node_do_not_reach_the_host() {
     let node = Node::new("writer").unwrap();
     for dir in ["/etc", "/opt", "/var/lib", "/run", "/var/run"] {
         let file = format!("{dir}/lab-test-{}", node.holder_pid());
@@ -34,7 +34,7 @@ fn what_a_node_writes_does_not_reach_the_host() {
 }
 
 #[test]
-fn sysctls_are_the_nodes_own() {
+fn sysctls_are_per_node() {
     let (one, two) = (Node::new("one").unwrap(), Node::new("two").unwrap());
     one.sysctl("net.ipv4.ip_forward", "1").unwrap();
     two.sysctl("net.ipv4.ip_forward", "0").unwrap();
@@ -74,7 +74,7 @@ fn wired_nodes_reach_each_other() {
 }
 
 #[test]
-fn pods_can_be_made_at_the_same_time() {
+fn pods_can_be_added_concurrently() {
     let node = Node::new("busy").unwrap();
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -103,7 +103,7 @@ fn a_deleted_pod_is_gone() {
 }
 
 #[test]
-fn a_dropped_node_takes_its_holder_along() {
+fn dropping_a_node_ends_its_holder() {
     let node = Node::new("short").unwrap();
     let proc = format!("/proc/{}", node.holder_pid());
     assert!(Path::new(&proc).exists());
@@ -112,23 +112,23 @@ fn a_dropped_node_takes_its_holder_along() {
 }
 
 #[test]
-fn a_dropped_node_takes_its_processes_along() {
+fn dropping_a_node_ends_its_processes() {
     let node = Node::new("busy").unwrap();
-    let (_running, pids) = settle(&node);
+    let (_running, pids) = start_processes(&node);
     assert!(pids.iter().all(|pid| is_alive(pid)));
     drop(node);
     assert!(!pids.iter().any(|pid| is_alive(pid)));
 }
 
-/// Set in the process that the next test starts, to kill it.
+/// Set in the child process of the next test.
 const VICTIM: &str = "LAB_TEST_VICTIM";
 
 #[test]
-fn a_killed_owner_takes_holder_and_processes_along() {
+fn killing_the_owner_ends_holder_and_processes() {
     if std::env::var_os(VICTIM).is_some() {
         let node = Node::new("victim").unwrap();
         node.pod("p").unwrap();
-        let (_running, mut pids) = settle(&node);
+        let (_running, mut pids) = start_processes(&node);
         pids.push(node.holder_pid().to_string());
         eprintln!("pids {}", pids.join(" "));
         return std::io::stdin().lines().for_each(drop);
@@ -136,7 +136,7 @@ fn a_killed_owner_takes_holder_and_processes_along() {
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_killed_owner_takes_holder_and_processes_along",
+            "killing_the_owner_ends_holder_and_processes",
             "--nocapture",
         ])
         .env(VICTIM, "1")
@@ -145,8 +145,8 @@ fn a_killed_owner_takes_holder_and_processes_along() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(owner.stderr.take().unwrap()).lines();
-    let pids = said
+    let output = BufReader::new(owner.stderr.take().unwrap()).lines();
+    let pids = output
         .map(|line| line.unwrap())
         .find_map(|line| line.strip_prefix("pids ").map(str::to_owned))
         .unwrap();
@@ -163,9 +163,9 @@ fn a_killed_owner_takes_holder_and_processes_along() {
     .unwrap();
 }
 
-/// Set, beside what else, in the process that the next test starts.
+/// Set in the child process of the next test.
 const BURDENED: &str = "LAB_TEST_BURDENED";
-/// What whoever runs tests may have set: for itself, or for a daemon of its own.
+/// Variables of a developer's shell or a CI pod.
 const BURDEN: [&str; 12] = [
     BURDENED,
     "HTTPS_PROXY",
@@ -180,27 +180,27 @@ const BURDEN: [&str; 12] = [
     "TS_DEBUG_FIREWALL_MODE",
     "KUBERNETES_SERVICE_HOST",
 ];
-/// What every program may have.
+/// Inherited by every program.
 const KEPT: [&str; 6] = ["PATH", "HOME", "TMPDIR", "TERM", "LANG", "RUST_BACKTRACE"];
 
 #[test]
-fn nothing_that_programs_go_by_is_inherited_and_what_is_set_for_them_counts() {
+fn programs_inherit_only_harmless_variables() {
     if std::env::var_os(BURDENED).is_some() {
         let node = Node::new("clean").unwrap();
         let pod = node.pod("p").unwrap();
         for mut command in [node.command("env"), pod.command("env")] {
             command.env("NODE_NAME", "set for it");
-            let said = lab::run(&mut command).unwrap().stdout;
-            assert!(said.contains("NODE_NAME=set for it\n"), "{said}");
-            let names = said.lines().filter_map(|line| line.split('=').next());
+            let output = lab::run(&mut command).unwrap().stdout;
+            assert!(output.contains("NODE_NAME=set for it\n"), "{output}");
+            let names = output.lines().filter_map(|line| line.split('=').next());
             let (kept, others): (Vec<_>, Vec<_>) = names.partition(|name| KEPT.contains(name));
-            assert_eq!(others, ["NODE_NAME"], "{said}");
-            assert!(kept.contains(&"PATH") && kept.contains(&"HOME"), "{said}");
+            assert_eq!(others, ["NODE_NAME"], "{output}");
+            assert!(kept.contains(&"PATH") && kept.contains(&"HOME"), "{output}");
         }
         return;
     }
     let mut burdened = Command::new(std::env::current_exe().unwrap());
-    let this = "nothing_that_programs_go_by_is_inherited_and_what_is_set_for_them_counts";
+    let this = "programs_inherit_only_harmless_variables";
     burdened
         .args(["--exact", this])
         .env("HOME", "/root")
@@ -210,10 +210,10 @@ fn nothing_that_programs_go_by_is_inherited_and_what_is_set_for_them_counts() {
     assert!(ended.stdout.contains("1 passed"), "{}", ended.stdout);
 }
 
-/// Starts three, in a network and mounts of their own, the second in its own session, the third
-/// without a parent. Their process ids.
+/// Starts three processes in other namespaces, the second in another session, the third without a parent.
+/// Returns their PIDs.
 #[expect(clippy::unwrap_used, reason = "it is a part of tests")]
-fn settle(node: &Node) -> (Running, Vec<String>) {
+fn start_processes(node: &Node) -> (Running, Vec<String>) {
     let lone = "(sleep 1000 & echo $! >>/run/pids)";
     let second = format!("setsid sh -c 'echo $$ >>/run/pids; {lone}; exec sleep 1000'");
     let script = format!("echo $$ >/run/pids; {second} & sleep 1000");
@@ -228,7 +228,7 @@ fn settle(node: &Node) -> (Running, Vec<String>) {
     (running, pids.unwrap())
 }
 
-/// Orphaned, it may stay a zombie where process 1 reaps nobody; its namespaces are gone then.
+/// An orphan may stay a zombie if PID 1 does not reap; its namespaces are gone then.
 fn is_alive(pid: &str) -> bool {
     fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut fds| fds.next().is_some())
 }

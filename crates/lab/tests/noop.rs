@@ -1,10 +1,10 @@
-//! The real `noop` does as it is told, and its record can be read.
+//! The real `noop` plugin.
 
 use lab::{Call, Node, Noop, tools};
 use serde_json::json;
 
 #[test]
-fn noop_records_what_it_gets_and_does_as_told() {
+fn noop_behaves_as_configured_and_records_its_calls() {
     let node = Node::new("n1").unwrap();
     let plugin = tools::test_plugin_dir().join("noop");
     let mut noop = Noop::new().unwrap();
@@ -31,14 +31,14 @@ fn noop_records_what_it_gets_and_does_as_told() {
     assert_eq!(outcome.ok_json().unwrap(), result);
     assert_eq!(outcome.stderr, "psst");
 
-    noop.report_error(123, "as told").unwrap();
+    noop.report_error(123, "configured").unwrap();
     let outcome = call("DEL");
     assert_eq!(
         (outcome.err_code(), outcome.err_msg()),
-        (Some(123), "as told")
+        (Some(123), "configured")
     );
 
-    noop.behave().unwrap();
+    noop.reset().unwrap();
     noop.report_garbage("{").unwrap();
     noop.exit_with(9).unwrap();
     let outcome = call("DEL");

@@ -1,9 +1,9 @@
-//! A snapshot sees what a plugin could leave behind, and says what it is.
+//! A snapshot shows what a plugin leaves behind.
 
 use anyhow::Result;
 use lab::{Ignore, Netns, Node};
 
-/// Makes one thing of each kind, all with words that the test can look for.
+/// Adds one object of each kind, with names that the test looks for.
 fn litter(node: &Node) -> Result<()> {
     let commands = [
         "ip link add left0 type bridge",
@@ -24,7 +24,7 @@ fn litter(node: &Node) -> Result<()> {
 }
 
 #[test]
-fn whatever_stays_behind_is_named() {
+fn a_difference_names_every_kind_of_object() {
     let node = Node::new("n").unwrap();
     let before = node.snapshot(&["/var/lib/lab"]).unwrap();
     node.assert_unchanged(&before);
@@ -51,7 +51,7 @@ fn whatever_stays_behind_is_named() {
 }
 
 #[test]
-fn what_is_ignored_may_stay() {
+fn ignored_objects_are_not_in_the_difference() {
     let node = Node::new("n").unwrap();
     let before = node.snapshot(&["/var/lib/lab"]).unwrap();
     let ignore = Ignore::new()

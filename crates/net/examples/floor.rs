@@ -1,8 +1,8 @@
-//! The least that an ADD or a DEL of the routed veth can cost: the kernel's work and a process.
+//! The lower bound of an ADD or DEL of the routed veth: one process and the kernel's work.
 //!
-//! `floor add NETNS HOST_NAME (POD_ADDRESS GATEWAY)…` and `floor del HOST_NAME`; no configuration,
-//! no address management, no answer. The benchmark sets the plugin's time against it, so what the
-//! plugin asks of the kernel for an attachment is asked here too, in the same messages.
+//! `floor add NETNS HOST_NAME (POD_ADDRESS GATEWAY)…` and `floor del HOST_NAME`, without configuration,
+//! IPAM and result. `make bench` compares the plugin with it, so it sends the kernel the same messages
+//! as the plugin.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -11,20 +11,21 @@ use std::{env, process};
 
 use ipnet::IpNet;
 use net::{
-    Address, Batch, End, Errno, Ipv4Conf, Mac, Neighbour, Netns, NewVeth, Route, RouteKind,
-    Settings, Socket, delete_link, ruleset, sysctl,
+    Address, Batch, Errno, Ipv4Conf, LinkSettings, Mac, Neighbour, Netns, PROTO_HEADCNI, Route,
+    RouteKind, Socket, VethEnd, VethPair, delete_link, sysctl,
 };
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const LOOPBACK: u32 = 1;
 const MTU: u32 = 1280;
-const PROTOCOL: u8 = 104;
+/// `ruleset::LINK_GROUP`, whose crate is above this one.
+const LINK_GROUP: u32 = 26723;
 
 fn main() -> Outcome {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
         ["add", netns, host, pairs @ ..] => add(netns, host, &parse(pairs)?),
         ["del", host] => Ok(delete_link(&Socket::route()?, host).map(drop)?),
         _ => Err(
@@ -33,11 +34,11 @@ fn main() -> Outcome {
     }
 }
 
-/// An address of the pod with its subnet's length, and its gateway.
+/// An address of the pod with its prefix length, and its gateway.
 type Pair = (IpNet, IpAddr);
 
-fn parse(words: &[&str]) -> Outcome<Vec<Pair>> {
-    let pairs = words.chunks_exact(2);
+fn parse(args: &[&str]) -> Outcome<Vec<Pair>> {
+    let pairs = args.chunks_exact(2);
     pairs
         .map(|pair| Ok((pair[0].parse()?, pair[1].parse()?)))
         .collect()
@@ -47,20 +48,20 @@ fn add(netns: &str, host: &str, pairs: &[Pair]) -> Outcome {
     let (home, pod) = (Netns::current()?, Netns::open(netns)?);
     let id = process::id();
     let [_, b, c, d] = id.to_be_bytes();
-    let veth = NewVeth {
-        host: End {
+    let veth = VethPair {
+        host: VethEnd {
             name: host,
             index: 0x1000_0000 + id,
             mac: Mac::local([2, 0, 0, b, c, d]),
         },
-        pod: End {
+        pod: VethEnd {
             name: "eth0",
             index: 0x2000_0000 + id,
             mac: Mac::local([2, 0, 1, b, c, d]),
         },
         netns: pod.as_fd(),
         mtu: MTU,
-        group: ruleset::LINK_GROUP,
+        group: LINK_GROUP,
     };
     let has_ipv6 = pairs.iter().any(|(_, gateway)| gateway.is_ipv6());
     let host_socket = Socket::route()?;
@@ -85,36 +86,35 @@ fn add(netns: &str, host: &str, pairs: &[Pair]) -> Outcome {
     Ok(host_socket.send(host_batch(&veth, pairs, has_ipv6))?)
 }
 
-/// Pod: its addresses, its end switched on, its routes.
-fn pod_batch(veth: &NewVeth<'_>, pairs: &[Pair]) -> Outcome<Batch> {
+/// Pod: addresses, link up, routes.
+fn pod_batch(veth: &VethPair<'_>, pairs: &[Pair]) -> Outcome<Batch> {
     let link = veth.pod.index;
     let mut batch = Batch::new();
     for (net, _) in pairs {
         let net = *net;
         Address { link, net }.add_to(&mut batch);
     }
-    batch.switch_on(link);
+    batch.set_up(link);
     for (_, gateway) in pairs {
         let (address, mac) = (*gateway, veth.host.mac);
         Neighbour { link, address, mac }.add_to(&mut batch);
-        Route::new(address.into(), via(link, None), PROTOCOL).add_to(&mut batch);
+        Route::new(address.into(), via(link, None), PROTO_HEADCNI).add_to(&mut batch);
     }
     for (_, gateway) in pairs {
         let all = match gateway {
             IpAddr::V4(_) => "0.0.0.0/0",
             IpAddr::V6(_) => "::/0",
         };
-        Route::new(all.parse()?, via(link, Some(*gateway)), PROTOCOL).add_to(&mut batch);
+        Route::new(all.parse()?, via(link, Some(*gateway)), PROTO_HEADCNI).add_to(&mut batch);
     }
     Ok(batch)
 }
 
-/// Host: the pod's link switched on, with a route and a neighbour for each address of the pod, and
-/// the gateways' addresses on `lo`.
-fn host_batch(veth: &NewVeth<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
+/// Host: link up, gateway addresses on `lo`, a route and a neighbour entry for each pod address.
+fn host_batch(veth: &VethPair<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
     let link = veth.host.index;
     let mut batch = Batch::new();
-    Settings {
+    LinkSettings {
         alias: Some("headcni floor pod eth0"),
         ipv4: &[
             (Ipv4Conf::Forwarding, 1),
@@ -124,10 +124,10 @@ fn host_batch(veth: &NewVeth<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
             (Ipv4Conf::AcceptLocal, 1),
             (Ipv4Conf::RouteLocalnet, 0),
         ],
-        no_ipv6_of_its_own: has_ipv6,
+        addr_gen_mode_none: has_ipv6,
     }
     .add_to(&mut batch, link);
-    batch.switch_on(link);
+    batch.set_up(link);
     for (_, gateway) in pairs {
         let (link, net) = (LOOPBACK, (*gateway).into());
         Address { link, net }.add_to(&mut batch);
@@ -135,7 +135,7 @@ fn host_batch(veth: &NewVeth<'_>, pairs: &[Pair], has_ipv6: bool) -> Batch {
     }
     for (net, _) in pairs {
         let (address, mac) = (net.addr(), veth.pod.mac);
-        Route::new(address.into(), via(link, None), PROTOCOL).replace_in(&mut batch);
+        Route::new(address.into(), via(link, None), PROTO_HEADCNI).replace_in(&mut batch);
         Neighbour { link, address, mac }.add_to(&mut batch);
     }
     batch

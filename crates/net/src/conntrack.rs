@@ -1,19 +1,13 @@
-//! The flows that the kernel remembers.
-//!
-//! Where a flow's first packet was led to holds for all that follow. A UDP client that never
-//! falls silent would go on to a pod that is gone, or pass by a new one.
+//! Connection tracking entries (flows).
 //!
 //! Constants: `include/uapi/linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
-use crate::batch::{Batch, Message, Writer};
-use crate::family::{AF_INET, AF_INET6, family_of};
-use crate::host_ports::{HostPort, Protocol};
-use crate::read::{attribute, ip_of};
+use crate::netlink::{AF_INET, AF_INET6, Batch, Message, Writer, attribute, family_of, ip_of};
 use crate::{NetError, Socket};
 
 /// `NFNL_SUBSYS_CTNETLINK`
@@ -32,35 +26,31 @@ const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
-/// Parts of a tuple that have to agree,
+/// Parts of a tuple to compare,
 /// <https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/nf_internals.h>
 const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
 const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
+const IPPROTO_UDP: u8 = 17;
 /// `struct nfgenmsg`
 const HEADER_LEN: usize = 4;
-/// As many as may all be answered before the socket is full.
+/// The replies to so many fit into the receive buffer of the socket.
 const DELETIONS_PER_BATCH: usize = 64;
 
-/// Makes the kernel forget the UDP flows to these hostPorts, and tells how many there were.
-///
-/// One that is published on every address is looked for on the `local` ones: all that the node
-/// may be reached by. Others than UDP ones are passed over.
-pub fn forget_udp(
-    socket: &Socket,
-    ports: &[HostPort],
-    local: &[IpAddr],
-) -> Result<usize, NetError> {
-    let wanted = destinations(ports, local);
-    let mut forgotten = 0;
+/// Deletes the UDP flows whose first packet went to one of these destinations; returns how many there
+/// were.
+pub fn delete_udp(socket: &Socket, destinations: &BTreeSet<SocketAddr>) -> Result<usize, NetError> {
+    let mut deleted = 0;
     for family in [AF_INET, AF_INET6] {
-        let mut of_family = wanted.iter().filter(|to| family_of(to.ip()) == family);
+        let mut of_family = destinations
+            .iter()
+            .filter(|to| family_of(to.ip()) == family);
         let Some(first) = of_family.next() else {
             continue;
         };
         let only_port = of_family
             .all(|to| to.port() == first.port())
             .then_some(first.port());
-        let flows = flows(socket, family, only_port, &wanted)?;
+        let flows = flows(socket, family, only_port, destinations)?;
         for some in flows.chunks(DELETIONS_PER_BATCH) {
             let mut batch = Batch::new();
             for flow in some {
@@ -68,33 +58,19 @@ pub fn forget_udp(
             }
             socket.send(batch)?;
         }
-        forgotten += flows.len();
+        deleted += flows.len();
     }
-    Ok(forgotten)
+    Ok(deleted)
 }
 
-/// Where packets to these hostPorts are sent.
-fn destinations(ports: &[HostPort], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
-    let mut found = BTreeSet::new();
-    for port in ports.iter().filter(|port| port.protocol == Protocol::Udp) {
-        let host = port.host.filter(|host| !host.is_unspecified());
-        let hosts = host.as_ref().map_or(local, std::slice::from_ref);
-        let of_family = hosts
-            .iter()
-            .filter(|host| host.is_ipv4() == port.pod.is_ipv4());
-        found.extend(of_family.map(|host| SocketAddr::new(*host, port.port)));
-    }
-    found
-}
-
-/// What the kernel needs to be told to find a flow again.
+/// What identifies a flow.
 #[derive(Debug, PartialEq, Eq)]
 struct Flow {
     to: SocketAddr,
     /// As the kernel wrote it.
     original: Vec<u8>,
     zone: Option<Vec<u8>>,
-    /// Another flow with the same addresses has another one.
+    /// Differs from that of a later flow with the same addresses.
     id: Option<Vec<u8>>,
 }
 
@@ -103,7 +79,7 @@ impl Flow {
         let attrs = message.payload.get(HEADER_LEN..)?;
         let original = attribute(attrs, CTA_TUPLE_ORIG)?;
         let protocol = attribute(original, CTA_TUPLE_PROTO)?;
-        if attribute(protocol, CTA_PROTO_NUM)? != [Protocol::Udp.number()] {
+        if attribute(protocol, CTA_PROTO_NUM)? != [IPPROTO_UDP] {
             return None;
         }
         let addresses = attribute(original, CTA_TUPLE_IP)?;
@@ -118,10 +94,10 @@ impl Flow {
         })
     }
 
-    /// Adds forgetting it. That it is gone already is fine.
+    /// Deletes it, if it still exists.
     fn delete_in(&self, family: u8, batch: &mut Batch) {
-        let attempt = format!("forget a UDP flow to {}", self.to);
-        // Without the tuple, the kernel would forget all flows.
+        let attempt = format!("delete a UDP flow to {}", self.to);
+        // Without the tuple, the kernel would delete all flows.
         batch.add(IPCTNL_MSG_CT_DELETE, 0, attempt, |message| {
             message.fixed(&[family, 0, 0, 0]);
             message.nest(CTA_TUPLE_ORIG, |tuple| tuple.fixed(&self.original));
@@ -136,7 +112,7 @@ impl Flow {
     }
 }
 
-/// The UDP flows of this family that were begun to one of these destinations.
+/// The UDP flows of this family to one of these destinations.
 fn flows(
     socket: &Socket,
     family: u8,
@@ -145,7 +121,7 @@ fn flows(
 ) -> Result<Vec<Flow>, NetError> {
     socket.dump(
         IPCTNL_MSG_CT_GET,
-        "list the UDP flows",
+        "list UDP flows",
         |message| {
             message.fixed(&[family, 0, 0, 0]);
             write_filter(message, only_port);
@@ -154,13 +130,12 @@ fn flows(
     )
 }
 
-/// Has the kernel send nothing but UDP flows, of one port if that is known. Before Linux 5.8 it
-/// doesn't know of this, and sends all.
+/// Lists only UDP flows, of one port if it is known. Linux before 5.8 ignores the filter and lists all.
 fn write_filter(message: &mut Writer<'_>, only_port: Option<u16>) {
     let mut flags = CTA_FILTER_F_CTA_PROTO_NUM;
     message.nest(CTA_TUPLE_ORIG, |tuple| {
         tuple.nest(CTA_TUPLE_PROTO, |protocol| {
-            protocol.u8(CTA_PROTO_NUM, Protocol::Udp.number());
+            protocol.u8(CTA_PROTO_NUM, IPPROTO_UDP);
             if let Some(port) = only_port {
                 flags |= CTA_FILTER_F_CTA_PROTO_DST_PORT;
                 protocol.u16_be(CTA_PROTO_DST_PORT, port);
@@ -171,43 +146,4 @@ fn write_filter(message: &mut Writer<'_>, only_port: Option<u16>) {
         filter.u32(CTA_FILTER_ORIG_FLAGS, flags);
         filter.u32(CTA_FILTER_REPLY_FLAGS, 0);
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn port(host: Option<&str>, protocol: Protocol, port: u16, pod: &str) -> HostPort {
-        HostPort {
-            host: host.map(|host| host.parse().unwrap()),
-            protocol,
-            port,
-            pod: pod.parse().unwrap(),
-            pod_port: 53,
-        }
-    }
-
-    #[test]
-    fn only_udp_of_the_pods_family_is_looked_for() {
-        let ports = [
-            port(None, Protocol::Udp, 53, "10.0.0.5"),
-            port(Some("0.0.0.0"), Protocol::Udp, 54, "10.0.0.5"),
-            port(Some("192.0.2.9"), Protocol::Udp, 55, "10.0.0.5"),
-            port(None, Protocol::Tcp, 56, "10.0.0.5"),
-            port(None, Protocol::Udp, 57, "fd00::5"),
-            port(Some("192.0.2.9"), Protocol::Udp, 58, "fd00::5"),
-        ];
-        let local = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|text| text.parse().unwrap());
-        let wanted = [
-            "192.0.2.1:53",
-            "192.0.2.2:53",
-            "192.0.2.1:54",
-            "192.0.2.2:54",
-            "192.0.2.9:55",
-            "[2001:db8::1]:57",
-        ];
-        let wanted: BTreeSet<SocketAddr> = wanted.iter().map(|to| to.parse().unwrap()).collect();
-        assert_eq!(destinations(&ports, &local), wanted);
-        assert_eq!(destinations(&[], &local), BTreeSet::new());
-    }
 }

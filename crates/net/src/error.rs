@@ -1,26 +1,26 @@
-//! What the kernel refused, in words.
+//! Errors of the kernel and of its sockets.
 
 use rustix::io::Errno;
 
-/// The kernel said no.
+/// The kernel rejected a request, or a socket failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// A request was refused.
-    #[error("{attempt}: {}", reason(*errno, words))]
-    Refused {
+    /// The kernel rejected a request.
+    #[error("{attempt}: {}", reason(*errno, message))]
+    Rejected {
         /// What was attempted, and on what.
         attempt: String,
         /// The kernel's error number.
         errno: Errno,
-        /// The kernel's own words, if it had any.
-        words: String,
+        /// The kernel's extended acknowledgement, or empty.
+        message: String,
     },
-    /// The conversation itself failed.
+    /// A system call on the socket failed.
     #[error("{attempt}")]
-    Talk {
+    Io {
         /// What was attempted.
         attempt: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -28,26 +28,26 @@ pub enum NetError {
 
 impl NetError {
     /// For `map_err`: a system call that failed.
-    pub(crate) fn talk<E: Into<std::io::Error>>(
+    pub(crate) fn io<E: Into<std::io::Error>>(
         attempt: impl Into<String>,
     ) -> impl FnOnce(E) -> Self {
         let attempt = attempt.into();
-        move |source| Self::Talk {
+        move |source| Self::Io {
             attempt,
             source: source.into(),
         }
     }
 
-    /// Whether the kernel refused with this error.
+    /// Whether the kernel rejected the request with this error.
     pub fn is(&self, wanted: Errno) -> bool {
-        matches!(self, Self::Refused { errno, .. } if *errno == wanted)
+        matches!(self, Self::Rejected { errno, .. } if *errno == wanted)
     }
 }
 
-fn reason(errno: Errno, words: &str) -> String {
+fn reason(errno: Errno, message: &str) -> String {
     let name = std::io::Error::from(errno);
-    if words.is_empty() {
+    if message.is_empty() {
         return name.to_string();
     }
-    format!("{words} ({name})")
+    format!("{message} ({name})")
 }

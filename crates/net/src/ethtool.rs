@@ -1,18 +1,14 @@
-//! What a link can do for the packets that pass it, and switching it on and off.
-//!
-//! Spoken in ethtool's own netlink, which the kernel has had since 5.6; features are known by the
-//! names that `ethtool -k` shows. <https://docs.kernel.org/networking/ethtool-netlink.html>
+//! Offload features of links, by ethtool's netlink interface (Linux 5.6), under the names that
+//! `ethtool -k` shows. <https://docs.kernel.org/networking/ethtool-netlink.html>
 
 use std::collections::BTreeSet;
 
 use rustix::io::Errno;
 
-use crate::batch::{Batch, Message, Writer};
-use crate::read::{attribute, attributes, text_of};
+use crate::netlink::{Batch, Message, Writer, attribute, attributes, text_of};
 use crate::{NetError, Socket};
 
-/// The kind of messages by which others are asked for: `GENL_ID_CTRL`,
-/// `include/uapi/linux/genetlink.h`.
+/// `include/uapi/linux/genetlink.h`
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -30,20 +26,20 @@ const BITSET_BITS: u16 = 3;
 const BITS_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
-/// `ETHTOOL_FLAG_OMIT_REPLY`: that it was done is all there is to say.
+/// `ETHTOOL_FLAG_OMIT_REPLY`: the acknowledgement is enough.
 const OMIT_REPLY: u32 = 2;
-/// Several lists of some sixty names.
-const ANSWER_LEN: usize = 64 * 1024;
+/// Fits several lists of some sixty names.
+const REPLY_LEN: usize = 64 * 1024;
 
-/// A socket to ethtool, in the namespace that the thread was in when it was opened.
+/// An ethtool socket of the netns that the thread was in when it opened the socket.
 #[derive(Debug)]
 pub struct Ethtool {
     socket: Socket,
-    /// The kind that its messages have in this kernel.
+    /// The message kind that this kernel assigned to ethtool.
     family: u16,
 }
 
-/// What a link can do.
+/// Features of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     changeable: BTreeSet<String>,
@@ -51,7 +47,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Features that can be switched, and those of them that are wanted.
+    /// The features that can be changed, and those of them that are requested.
     pub fn new(changeable: &[&str], wanted: &[&str]) -> Self {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Self {
@@ -60,8 +56,8 @@ impl Features {
         }
     }
 
-    /// Whether somebody wants this feature; nothing if it can't be switched. Whether the link grants
-    /// it is another matter: asking twice is of no use.
+    /// Whether this feature is requested; `None` if it cannot be changed. The driver may not grant a
+    /// requested feature, and then requesting it again is of no use.
     pub fn is_wanted(&self, name: &str) -> Option<bool> {
         self.changeable
             .contains(name)
@@ -70,7 +66,7 @@ impl Features {
 }
 
 impl Ethtool {
-    /// Nothing if this kernel has no such thing.
+    /// `None` if this kernel has no ethtool netlink.
     pub fn open() -> Result<Option<Self>, NetError> {
         let socket = Socket::generic()?;
         let write = |message: &mut Writer<'_>| {
@@ -81,32 +77,32 @@ impl Ethtool {
             let id = attribute(message.payload.get(4..)?, CTRL_ATTR_FAMILY_ID)?;
             Some(u16::from_ne_bytes(id.get(..2)?.try_into().ok()?))
         };
-        match socket.ask(GENL_ID_CTRL, "look for ethtool", write, read) {
+        match socket.get(GENL_ID_CTRL, "get netlink family ethtool", write, read) {
             Err(error) if error.is(Errno::NOENT) => Ok(None),
             found => Ok(found?.map(|family| Self { socket, family })),
         }
     }
 
-    /// What the link of this number can do; nothing if there is no such link, or it doesn't tell.
+    /// The features of a link; `None` if there is no such link, or it does not report them.
     pub fn features(&self, link: u32) -> Result<Option<Features>, NetError> {
         let write = |message: &mut Writer<'_>| {
             start(message, ETHTOOL_MSG_FEATURES_GET);
             message.nest(HEADER, |header| header.u32(HEADER_DEV_INDEX, link));
         };
-        let attempt = format!("ask what the link with index {link} can do");
-        let mut bytes = vec![0; ANSWER_LEN];
+        let attempt = format!("get features of link {link}");
+        let mut bytes = vec![0; REPLY_LEN];
         let family = self.family;
         let read = |message: &Message<'_>| read(message.payload.get(4..)?);
-        match (self.socket).ask_into(&mut bytes, family, &attempt, write, read) {
+        match (self.socket).get_into(&mut bytes, family, &attempt, write, read) {
             Err(error) if error.is(Errno::NODEV) || error.is(Errno::OPNOTSUPP) => Ok(None),
             found => found,
         }
     }
 
-    /// Switches a feature of a link on or off.
+    /// Turns a feature of a link on or off.
     pub fn set(&self, link: u32, feature: &str, switch: Switch) -> Result<(), NetError> {
         let mut batch = Batch::new();
-        let attempt = format!("switch {feature} {switch} on the link with index {link}");
+        let attempt = format!("turn {feature} {switch} on link {link}");
         batch.add(self.family, 0, attempt, |message| {
             start(message, ETHTOOL_MSG_FEATURES_SET);
             message.nest(HEADER, |header| {
@@ -160,11 +156,11 @@ fn start(message: &mut Writer<'_>, command: u8) {
 
 fn read(attrs: &[u8]) -> Option<Features> {
     Some(Features {
-        // This list names all features, and marks those that the link has.
+        // Lists all features, with a value for those that can be changed.
         changeable: names(attribute(attrs, FEATURES_HW)?, |bit| {
             attribute(bit, BIT_VALUE).is_some()
         }),
-        // This one names only those that are on.
+        // Lists only requested features.
         wanted: names(attribute(attrs, FEATURES_WANTED)?, |_| true),
     })
 }

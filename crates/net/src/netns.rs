@@ -8,24 +8,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-pub use named::{ensure_named, remove_named};
-
-/// A network namespace, kept alive by being open.
+/// A network namespace, which exists as long as it is open.
 #[derive(Debug)]
 pub struct Netns {
     fd: OwnedFd,
 }
 
 impl Netns {
-    /// Opens the namespace at `path`. That it is one shows when it is used.
+    /// Opens the netns at `path`. [`Netns::visit`] fails if it is something else.
     pub fn open(path: &str) -> io::Result<Self> {
-        // A pipe in its place must not hold us up.
+        // A FIFO at this path would block.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())?;
         Ok(Self { fd })
     }
 
-    /// The namespace that this thread is in.
+    /// The netns of this thread.
     pub fn current() -> io::Result<Self> {
         Self::open("/proc/thread-self/ns/net")
     }
@@ -36,7 +34,7 @@ impl Netns {
         Ok((ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino))
     }
 
-    /// Does `work` in this namespace, and comes back to `home`, where the thread is now.
+    /// Runs `work` in this netns and returns to `home`, the netns of this thread.
     pub fn visit<T>(&self, home: &Self, work: impl FnOnce() -> T) -> Result<T, VisitError> {
         let network = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(self.fd.as_fd(), network)
@@ -48,14 +46,14 @@ impl Netns {
     }
 }
 
-/// Why a namespace could not be visited.
+/// Why [`Netns::visit`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
-    /// It could not be entered: it is no namespace, say.
+    /// Entering failed, for example because it is not a netns.
     #[error("enter the network namespace")]
     Enter(#[source] io::Error),
-    /// The way back failed. What this thread did next would be done in the wrong place.
-    #[error("come back from the network namespace")]
+    /// Returning failed. This thread must not continue: it is in the wrong netns.
+    #[error("return from the network namespace")]
     Return(#[source] io::Error),
 }
 

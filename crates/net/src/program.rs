@@ -1,6 +1,7 @@
-//! Other programs: found in trusted places, given a deadline, and not listened to for ever.
+//! Runs programs with a timeout and bounded output.
 //!
-//! None outlives us: whatever one has started is killed with it, at its deadline or at our end.
+//! None outlives this process: a program is killed with all its descendants, at its timeout or when
+//! this process ends.
 
 mod group;
 
@@ -14,30 +15,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use group::Group;
-pub use group::end_all;
+pub use group::kill_all;
 
-/// Where programs are on machines whose `PATH` is a user's: `man 7 hier`.
+/// A user's `PATH` may lack these: `man 7 hier`.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// How a program ended, and what it said.
+/// Exit status and output of a program.
 #[derive(Clone, Debug)]
-pub struct Ended {
-    /// Its exit status.
+pub struct ProgramOutput {
+    /// Exit status.
     pub status: ExitStatus,
-    /// The beginning of its standard output.
+    /// Standard output, truncated.
     pub stdout: String,
-    /// The beginning of its complaints.
+    /// Standard error, truncated.
     pub stderr: String,
 }
 
-/// What a program gets, and how much of it is taken.
+/// Input and limits of a program.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
-    /// Its input.
+pub struct RunOptions<'a> {
+    /// Standard input.
     pub stdin: &'a str,
-    /// After this it is killed.
-    pub deadline: Duration,
-    /// So many bytes of its output are kept; the rest is read and forgotten.
+    /// The program is killed after this time.
+    pub timeout: Duration,
+    /// Bytes to keep of standard output and of standard error; the rest is discarded.
     pub max_output: usize,
 }
 
@@ -52,24 +53,24 @@ pub(crate) fn find_in(name: &str, path: &OsStr) -> Option<PathBuf> {
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
     std::env::split_paths(path)
-        // A relative one would mean whatever directory the caller happens to be in.
+        // A relative one would depend on the working directory of the caller.
         .filter(|dir| dir.is_absolute())
         .chain(SBIN.map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(is_program)
 }
 
-/// Runs a program in the namespace of this thread; nothing if it had to be killed.
+/// Runs a program in the netns of this thread; `None` if it was killed after the timeout.
 pub fn run<S: AsRef<OsStr>>(
     program: &Path,
     args: &[S],
-    terms: Terms<'_>,
-) -> io::Result<Option<Ended>> {
-    let end = Instant::now() + terms.deadline;
+    options: RunOptions<'_>,
+) -> io::Result<Option<ProgramOutput>> {
+    let end = Instant::now() + options.timeout;
     let mut command = Command::new(program);
     command
         .args(args)
-        // Errors are told apart by their words.
+        // Callers match error messages.
         .env("LC_ALL", "C")
         .current_dir("/")
         .stdin(Stdio::piped())
@@ -77,19 +78,19 @@ pub fn run<S: AsRef<OsStr>>(
         .stderr(Stdio::piped());
     let mut group = Group::spawn(&mut command)?;
 
-    // Input larger than a pipe would block us while the program may be blocked by its output.
-    let (stdin, input) = (group.leader.stdin.take(), terms.stdin.to_owned());
+    // Large input could block us while the program waits for its output to be read.
+    let (stdin, input) = (group.leader.stdin.take(), options.stdin.to_owned());
     thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(input.as_bytes())));
-    let stdout = listen(group.leader.stdout.take(), terms.max_output);
-    let stderr = listen(group.leader.stderr.take(), terms.max_output);
+    let stdout = read_in_thread(group.leader.stdout.take(), options.max_output);
+    let stderr = read_in_thread(group.leader.stderr.take(), options.max_output);
 
-    let hear = |pipe: Receiver<String>| {
-        let patience = end.saturating_duration_since(Instant::now());
-        pipe.recv_timeout(patience).ok()
+    let receive = |pipe: Receiver<String>| {
+        let remaining = end.saturating_duration_since(Instant::now());
+        pipe.recv_timeout(remaining).ok()
     };
-    let outcome = match (hear(stdout), hear(stderr)) {
+    let outcome = match (receive(stdout), receive(stderr)) {
         (Some(stdout), Some(stderr)) => group.wait_until(end).map(|status| {
-            status.map(|status| Ended {
+            status.map(|status| ProgramOutput {
                 status,
                 stdout,
                 stderr,
@@ -98,109 +99,123 @@ pub fn run<S: AsRef<OsStr>>(
         _ => Ok(None),
     };
     if !matches!(outcome, Ok(Some(_))) {
-        group.end();
+        group.kill();
     }
     outcome
 }
 
-fn listen(pipe: Option<impl Read + Send + 'static>, limit: usize) -> Receiver<String> {
-    let (sender, words) = mpsc::channel();
-    thread::spawn(move || sender.send(pipe.map_or_else(String::new, |pipe| bounded(pipe, limit))));
-    words
+fn read_in_thread(pipe: Option<impl Read + Send + 'static>, limit: usize) -> Receiver<String> {
+    let (sender, text) = mpsc::channel();
+    thread::spawn(move || {
+        sender.send(pipe.map_or_else(String::new, |pipe| read_bounded(pipe, limit)))
+    });
+    text
 }
 
-/// Reads to the end, so that the process is never held up, but keeps no more than the beginning.
-fn bounded(mut pipe: impl Read, limit: usize) -> String {
+/// Reads to the end, so that the program never blocks, and keeps the beginning.
+fn read_bounded(mut pipe: impl Read, limit: usize) -> String {
     let mut kept = Vec::new();
-    // What could be read before an error is what there is.
+    // On an error, the text so far counts.
     let _ = (&mut pipe)
         .take(u64::try_from(limit).unwrap_or(u64::MAX))
         .read_to_end(&mut kept);
     let rest = io::copy(&mut pipe, &mut io::sink()).unwrap_or(0);
-    let mut words = String::from_utf8_lossy(&kept).trim_end().to_owned();
+    let mut text = String::from_utf8_lossy(&kept).trim_end().to_owned();
     if rest > 0 {
-        words.push('…');
+        text.push('…');
     }
-    words
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TERMS: Terms<'static> = Terms {
+    const OPTIONS: RunOptions<'static> = RunOptions {
         stdin: "",
-        deadline: Duration::from_secs(10),
+        timeout: Duration::from_secs(10),
         max_output: 4096,
     };
 
     #[test]
-    fn a_program_says_what_it_was_told_to() {
-        let terms = Terms {
+    fn status_and_output_are_returned() {
+        let options = RunOptions {
             stdin: "echo out; echo err >&2; exit 3",
-            ..TERMS
+            ..OPTIONS
         };
-        let ended = run(Path::new("/bin/sh"), &["-s"], terms).unwrap().unwrap();
-        assert_eq!(ended.status.code(), Some(3));
-        assert_eq!((&*ended.stdout, &*ended.stderr), ("out", "err"));
+        let output = run(Path::new("/bin/sh"), &["-s"], options)
+            .unwrap()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!((&*output.stdout, &*output.stderr), ("out", "err"));
     }
 
     #[test]
-    fn endless_output_is_cut_and_does_not_hold_the_program_up() {
-        let terms = Terms {
+    fn long_output_is_truncated_and_does_not_block_the_program() {
+        let options = RunOptions {
             stdin: "head -c 1000000 /dev/zero | tr '\\0' x",
             max_output: 100,
-            ..TERMS
+            ..OPTIONS
         };
-        let ended = run(Path::new("/bin/sh"), &["-s"], terms).unwrap().unwrap();
-        assert_eq!(ended.stdout, format!("{}…", "x".repeat(100)));
+        let output = run(Path::new("/bin/sh"), &["-s"], options)
+            .unwrap()
+            .unwrap();
+        assert_eq!(output.stdout, format!("{}…", "x".repeat(100)));
     }
 
     #[test]
     fn a_program_that_hangs_is_killed() {
         let start = Instant::now();
         for script in ["exec sleep 1000", "exec sleep 1000 >&- 2>&-"] {
-            let terms = Terms {
+            let options = RunOptions {
                 stdin: script,
-                deadline: Duration::from_millis(200),
-                ..TERMS
+                timeout: Duration::from_millis(200),
+                ..OPTIONS
             };
-            assert!(run(Path::new("/bin/sh"), &["-s"], terms).unwrap().is_none());
+            assert!(
+                run(Path::new("/bin/sh"), &["-s"], options)
+                    .unwrap()
+                    .is_none()
+            );
         }
-        assert!(start.elapsed() < TERMS.deadline);
+        assert!(start.elapsed() < OPTIONS.timeout);
     }
 
     #[test]
-    fn whatever_it_has_started_is_killed_with_it() {
+    fn descendants_are_killed_with_the_program() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
-        let terms = Terms {
+        let options = RunOptions {
             stdin: &script,
-            deadline: Duration::from_secs(2),
-            ..TERMS
+            timeout: Duration::from_secs(2),
+            ..OPTIONS
         };
-        assert!(run(Path::new("/bin/sh"), &["-s"], terms).unwrap().is_none());
+        assert!(
+            run(Path::new("/bin/sh"), &["-s"], options)
+                .unwrap()
+                .is_none()
+        );
         let pid = std::fs::read_to_string(&file).unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        // Whoever takes its place as a parent may not have looked yet.
+        // Its new parent may not have reaped it yet.
         assert!(stat.is_err() || stat.unwrap().contains(") Z "));
     }
 
     #[test]
-    fn a_program_that_does_not_read_its_input_is_no_trouble() {
+    fn a_program_may_ignore_its_input() {
         let long = "# ".repeat(1 << 19);
-        let terms = Terms {
+        let options = RunOptions {
             stdin: &long,
-            ..TERMS
+            ..OPTIONS
         };
         let none: &[&str] = &[];
-        let ended = run(Path::new("/bin/true"), none, terms).unwrap();
-        assert!(ended.unwrap().status.success());
+        let output = run(Path::new("/bin/true"), none, options).unwrap();
+        assert!(output.unwrap().status.success());
     }
 
     #[test]
-    fn a_program_is_found_outside_of_path_and_never_in_a_relative_directory() {
+    fn programs_are_found_in_sbin_and_never_in_a_relative_directory() {
         let nft = find_in("nft", OsStr::new("/nonexistent")).unwrap();
         assert!(nft.starts_with("/usr/sbin") || nft.starts_with("/sbin"));
         assert_eq!(find_in("lib.rs", OsStr::new("src:.")), None);

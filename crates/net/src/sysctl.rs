@@ -1,4 +1,4 @@
-//! Settings under `/proc/sys/net`, of the namespace that the thread is in.
+//! Settings under `/proc/sys/net`, of the netns that the thread is in.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -8,9 +8,7 @@ use std::sync::OnceLock;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, write};
 
-/// Sets `/proc/sys/net/<name>`.
-///
-/// `false` if there is no such setting: IPv6 may be switched off for the whole kernel.
+/// Sets `/proc/sys/net/<name>`; `false` if there is no such setting, for example without IPv6.
 pub fn set(name: &str, value: &str) -> io::Result<bool> {
     let path = format!("/proc/sys/net/{name}");
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -23,18 +21,18 @@ pub fn set(name: &str, value: &str) -> io::Result<bool> {
     }
 }
 
-/// What `/proc/sys/net/<name>` says; nothing if there is no such setting.
+/// Reads `/proc/sys/net/<name>`; `None` if there is no such setting.
 pub fn get(name: &str) -> io::Result<Option<String>> {
     read(&format!("/proc/sys/net/{name}"))
 }
 
-/// This boot of the kernel; nothing where the kernel doesn't tell.
+/// The kernel's boot ID, if it can be read.
 pub fn boot_id() -> Option<String> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
     let id = ID.get_or_init(|| {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = open("/proc/sys/kernel/random/boot_id", flags, Mode::empty()).ok()?;
-        // It is asked once. Most processes that do end in a moment, and close it then.
+        // Not closed: most callers exit soon, and save a system call.
         read_text(&ManuallyDrop::new(file)).ok()
     });
     id.clone()

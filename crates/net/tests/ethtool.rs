@@ -1,8 +1,8 @@
-//! Features of links, as the program ethtool sees them.
+//! Offload features, compared with `ethtool -k`.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests, and clippy takes only the functions marked so for tests"
+    reason = "clippy exempts only functions marked as tests"
 )]
 
 use lab::{Netns, Node};
@@ -18,7 +18,7 @@ fn shown(node: &Node) -> String {
 }
 
 #[test]
-fn a_feature_is_switched_on_and_off() {
+fn a_feature_is_turned_on_and_off() {
     let node = Node::new("n1").unwrap();
     node.run(["ip", "link", "add", "v0", "type", "veth"])
         .unwrap();
@@ -32,11 +32,11 @@ fn a_feature_is_switched_on_and_off() {
         assert_eq!(wanted(FEATURE), Some(is_on));
         assert_eq!(shown(&node), switch.to_string());
     }
-    assert_eq!(wanted("generic-receive-offload"), None, "not by this name");
+    assert_eq!(wanted("generic-receive-offload"), None, "unknown name");
     assert_eq!(wanted("tx-scatter-gather"), Some(true));
-    assert_eq!(wanted("loopback"), None, "it can't be switched");
+    assert_eq!(wanted("loopback"), None, "fixed");
     let error = ethtool.set(index, "no-such-thing", Switch::On).unwrap_err();
-    let words = error.to_string();
-    assert!(words.contains("switch no-such-thing on"), "{words}");
+    let error = error.to_string();
+    assert!(error.contains("turn no-such-thing on"), "{error}");
     assert_eq!(ethtool.features(9999).unwrap(), None);
 }

@@ -1,108 +1,115 @@
-//! Undoes attachments: DEL for one, GC for all that are no longer valid.
+//! DEL and GC: undo one attachment, or all that are no longer valid.
 //!
-//! What is on record counts; the configuration of the call is for where there is no record.
+//! The record decides what to undo. Without one, the configuration of the call does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use attachment::netns::{self, NetnsId, NetnsPath};
+use attachment::{LockedRecord, RecordContent, RecordStore, RecordedPlugin, STAMP_VARIABLE};
 use cni::{Attachment, CniArgs, Error, NetResult, PluginType, ValidAttachment, Verb, code};
 use serde_json::Value;
-use state::netns::{self, Found, Identity};
-use state::{Held, OWN_TYPE, STAMP_VARIABLE, Store};
 
 use crate::delegate::{CompleteError, subnets_of};
 use crate::errors::Errors;
-use crate::steps::{Known, Member, Run, into_members, members};
+use crate::executor::{Invocation, RecordState, recorded_plugins};
+use crate::plan::Plan;
 
-impl Run<'_> {
+impl Invocation<'_> {
     pub(crate) fn del(&self, of: &Attachment) -> Result<(), Error> {
-        let held = self.store().hold_any(of, self.conf.delegate_timeout)?;
-        let known = held
+        let locked = self.store().lock(of, self.conf.delegate_timeout)?;
+        let state = locked
             .as_ref()
-            .map_or(Ok(Known::Nothing), |held| self.load(held))?;
-        let outcome = match self.refuse_changed(held.as_ref(), of) {
-            Err(error) if !matches!(known, Known::Nothing) => return Err(error),
+            .map_or(Ok(RecordState::Absent), |locked| self.load(locked))?;
+        let outcome = match self.refuse_changed_record(locked.as_ref(), of) {
+            Err(error) if !matches!(state, RecordState::Absent) => return Err(error),
             Err(error) => Err(error),
-            Ok(()) => self.undo_known(&known, of),
+            Ok(()) => self.undo_recorded(&state, of),
         };
-        // What is on record is kept for as long as anything real remains.
-        if outcome.is_ok() || matches!(known, Known::Nothing) {
-            let forgotten = held.map_or(Ok(()), Held::remove);
-            return outcome.and(forgotten.map_err(Error::from));
+        // The record stays until everything is undone.
+        if outcome.is_ok() || matches!(state, RecordState::Absent) {
+            let removed = locked.map_or(Ok(()), LockedRecord::remove);
+            return outcome.and(removed.map_err(Error::from));
         }
         outcome
     }
 
-    /// Refuses a DEL for a state of the record that is past: the container may have been attached
-    /// anew since somebody looked.
-    fn refuse_changed(&self, held: Option<&Held>, of: &Attachment) -> Result<(), Error> {
+    /// Refuses a DEL of the daemon if the record has changed since the daemon read it: the
+    /// container may have been attached again.
+    fn refuse_changed_record(
+        &self,
+        locked: Option<&LockedRecord>,
+        of: &Attachment,
+    ) -> Result<(), Error> {
         let Some(expected) = self.call.env.get(STAMP_VARIABLE)? else {
             return Ok(());
         };
-        let stamp = held.map(Held::stamp).transpose()?;
+        let stamp = locked.map(LockedRecord::stamp).transpose()?;
         if stamp.is_some_and(|stamp| stamp.is(expected)) {
             return Ok(());
         }
         Err(Error::new(
             code::TRY_AGAIN_LATER,
             format!(
-                "the record of container {} interface {} is not the one that was to be undone",
+                "the record of container {} interface {} has changed since it was read",
                 of.container, of.ifname
             ),
         ))
     }
 
-    fn undo_known(&self, known: &Known, of: &Attachment) -> Result<(), Error> {
+    fn undo_recorded(&self, state: &RecordState, of: &Attachment) -> Result<(), Error> {
         let stated = self.stated_result();
-        let (members, recorded) = match known {
-            Known::Record(record) => (members(record), self.recorded_result(record)),
-            Known::Nothing | Known::Damaged => {
-                (self.members_without_record(stated.as_ref())?, None)
+        let (plugins, recorded) = match state {
+            RecordState::Present(record) => {
+                (recorded_plugins(record), self.recorded_result(record))
+            }
+            RecordState::Absent | RecordState::Damaged => {
+                (self.plugins_without_record(stated.as_ref())?, None)
             }
         };
         let mut of = of.clone();
         of.netns = of
             .netns
-            .filter(|path| netns::look(path) != Found::SomethingElse);
-        if let Known::Record(record) = known {
-            // A path that leads to another namespace by now: what is in there isn't ours.
+            .filter(|path| netns::inspect(path) != NetnsPath::NotNetns);
+        if let RecordState::Present(record) = state {
+            // The path may lead to another netns by now, which must not be touched.
             of.netns = of
                 .netns
-                .filter(|path| Identity::of(path).is_none() || record.is_made_in(path));
+                .filter(|path| NetnsId::of(path).is_none() || record.was_made_in(path));
         }
         let stated = stated.and(self.call.conf.keys().get("prevResult"));
         let prev_result = stated.or(recorded.as_ref());
-        match self.undo(&members, prev_result, &of) {
-            Err(error) if known.is_unfinished() => {
-                self.undo_mended(error, &members, prev_result, &of)
+        match self.undo(&plugins, prev_result, &of) {
+            Err(error) if state.is_unfinished() => {
+                self.undo_with_current_config(error, &plugins, prev_result, &of)
             }
             outcome => outcome,
         }
     }
 
-    /// Undoes a failed ADD by the configuration of this call, where that is another one.
+    /// Undoes a failed ADD with the configuration of this call, if it has changed.
     ///
-    /// A delegate that refused its configuration from the start refuses it on DEL too. Somebody has
-    /// mended it since, and going by the old one would fail for ever.
-    fn undo_mended(
+    /// A delegate that rejected its configuration on ADD rejects it on DEL too, and would do so for
+    /// ever after the configuration was fixed.
+    fn undo_with_current_config(
         &self,
         error: Error,
-        recorded: &[Member],
+        recorded: &[RecordedPlugin],
         prev_result: Option<&Value>,
         of: &Attachment,
     ) -> Result<(), Error> {
-        match self.members_without_record(None) {
-            Ok(mended) if mended != recorded => {
-                self.undo(&mended, prev_result, of).map_err(|_| error)
+        match self.plugins_without_record(None) {
+            Ok(current) if current != recorded => {
+                self.undo(&current, prev_result, of).map_err(|_| error)
             }
             _ => Err(error),
         }
     }
 
-    /// What the runtime remembers of the ADD. Nonsense is no reason not to clean up.
+    /// The `prevResult` of the runtime. Clean-up ignores an invalid one.
     fn stated_result(&self) -> Option<NetResult> {
         self.call.conf.prev_result().unwrap_or_else(|error| {
-            self.log.warn(format!("{}: doing without it", error.msg));
+            self.log.warn(format!("{}: ignoring it", error.msg));
             None
         })
     }
@@ -110,16 +117,14 @@ impl Run<'_> {
     pub(crate) fn gc(&self, valid: &[ValidAttachment]) -> Result<(), Error> {
         let store = self.store();
         let mut errors = Errors::default();
-        let mut targets = self.members_without_record(None).unwrap_or_else(|error| {
+        let mut targets = self.plugins_without_record(None).unwrap_or_else(|error| {
             errors.push(error);
             Vec::new()
         });
-        if let [only] = &targets[..]
-            && only.kind.as_str() == OWN_TYPE
-        {
-            // At once: one by one, each takes 20 ms.
-            let step = self.native(Verb::Gc, only.conf.clone());
-            errors.keep(step.and_then(|step| step.unlink_invalid()));
+        if let [RecordedPlugin::Native(conf)] = &targets[..] {
+            // In one batch: one by one, each takes 20 ms.
+            let step = self.native(Verb::Gc, conf, None);
+            errors.collect(step.delete_stale_links());
         }
         let attachments = store.attachments().unwrap_or_else(|error| {
             errors.push(error.into());
@@ -138,88 +143,92 @@ impl Run<'_> {
                 args: CniArgs::default(),
             };
             if !is_valid {
-                errors.keep(self.collect(&store, &of));
-            } else if let Some(record) = store.peek(&of) {
-                self.add_targets(&mut targets, members(&record));
+                errors.collect(self.undo_invalid(&store, &of));
+            } else if let Ok(Some(snapshot)) = store.snapshot(&of)
+                && let RecordContent::Whole(record) = snapshot.content
+            {
+                self.add_targets(&mut targets, recorded_plugins(&record));
             }
         }
-        store.tidy();
-        targets.extend(own_ipam(&targets));
+        store.remove_if_empty();
+        targets.extend(own_ipam_plugins(&targets));
         for target in &targets {
-            errors.keep(self.execute(Verb::Gc, target, None, None));
+            errors.collect(self.execute(Verb::Gc, target, None, None));
         }
         errors.into_result()
     }
 
-    /// Undoes an attachment that is on record and no longer valid.
-    fn collect(&self, store: &Store, of: &Attachment) -> Result<(), Error> {
-        let Some(held) = store.hold_any(of, self.conf.delegate_timeout)? else {
+    /// Undoes a recorded attachment that is no longer valid.
+    fn undo_invalid(&self, store: &RecordStore, of: &Attachment) -> Result<(), Error> {
+        let Some(locked) = store.lock(of, self.conf.delegate_timeout)? else {
             return Ok(());
         };
-        match self.load(&held)? {
-            Known::Nothing => {}
-            Known::Record(record) => {
-                let made = record.attachment(of.container.clone(), of.ifname.clone());
+        match self.load(&locked)? {
+            RecordState::Absent => {}
+            RecordState::Present(record) => {
+                let recorded = record.attachment(of.container.clone(), of.ifname.clone());
                 let result = self.recorded_result(&record);
-                self.undo(&members(&record), result.as_ref(), &made)?;
+                self.undo(&recorded_plugins(&record), result.as_ref(), &recorded)?;
             }
-            Known::Damaged => self.undo(&self.members_without_record(None)?, None, of)?,
+            RecordState::Damaged => self.undo(&self.plugins_without_record(None)?, None, of)?,
         }
-        held.remove()?;
+        locked.remove()?;
         Ok(())
     }
 
-    /// Adds plugins whose configuration is on record but no longer in the call's own.
-    fn add_targets(&self, targets: &mut Vec<Member>, recorded: Vec<Member>) {
-        for mut member in recorded {
-            // What is said of one pod has no place in a question about all of them.
+    /// Adds plugins with a recorded configuration that the call doesn't have any more.
+    fn add_targets(&self, targets: &mut Vec<RecordedPlugin>, recorded: Vec<RecordedPlugin>) {
+        for mut plugin in recorded {
+            let config = plugin.config_mut();
+            // These are of one pod, and GC is about all.
             for key in ["runtimeConfig", "args"] {
-                member.conf.remove(key);
+                config.remove(key);
             }
             let of_call = self.call.conf.keys().iter();
-            member.conf.extend(
+            config.extend(
                 of_call
                     .filter(|(key, _)| *key == "cniVersion" || key.starts_with("cni.dev/"))
                     .map(|(key, value)| (key.clone(), value.clone())),
             );
-            if !targets.iter().any(|target| target.conf == member.conf) {
-                targets.push(member);
+            let is_known = |target: &RecordedPlugin| target.config() == plugin.config();
+            if !targets.iter().any(is_known) {
+                targets.push(plugin);
             }
         }
     }
 
-    /// Executes DEL of every member, the last one first, whatever the others say.
+    /// Executes DEL of all plugins in reverse order, and continues after errors.
     pub(crate) fn undo(
         &self,
-        members: &[Member],
+        plugins: &[RecordedPlugin],
         prev_result: Option<&Value>,
         of: &Attachment,
     ) -> Result<(), Error> {
         let mut errors = Errors::default();
-        for member in members.iter().rev() {
-            errors.keep(self.execute(Verb::Del, member, prev_result, Some(of)));
+        for plugin in plugins.iter().rev() {
+            errors.collect(self.execute(Verb::Del, plugin, prev_result, Some(of)));
         }
         errors.into_result()
     }
 
-    /// The members to clean up after when there is no record: as the configuration has them now.
+    /// The plugins to undo without a record: those of the current configuration.
     ///
-    /// The subnet file may be gone or torn by now. What the runtime remembers of the ADD stands in
-    /// for it; if it remembers nothing, the ADD never came so far as to make something.
-    pub(crate) fn members_without_record(
+    /// If the subnet file is missing or invalid, the subnets are those of the runtime's
+    /// `prevResult`. Without that, the ADD has created nothing.
+    pub(crate) fn plugins_without_record(
         &self,
         result: Option<&NetResult>,
-    ) -> Result<Vec<Member>, Error> {
-        let remembered = result.and_then(subnets_of);
-        let load = |file: &Path| match (self.load_subnets(file), &remembered) {
+    ) -> Result<Vec<RecordedPlugin>, Error> {
+        let of_result = result.and_then(subnets_of);
+        let load = |file: &Path| match (self.load_subnets(file), &of_result) {
             (Err(_), Some(subnets)) => Ok(subnets.clone()),
             (loaded, _) => loaded,
         };
         match self.plan_with(&load) {
-            Ok(plan) => Ok(into_members(plan)),
+            Ok(plan) => Ok(Plan::into_plugins(plan)),
             Err(error @ CompleteError::Subnets(_)) => {
                 self.log
-                    .note(|| format!("nothing to clean up: {}", error.into_error().msg));
+                    .debug(|| format!("nothing to clean up: {}", error.into_error().msg));
                 Ok(Vec::new())
             }
             Err(error) => Err(error.into_error()),
@@ -227,25 +236,19 @@ impl Run<'_> {
     }
 }
 
-/// Our own IPAM plugin where a member uses it: no reference plugin passes a GC on to its IPAM.
-fn own_ipam(targets: &[Member]) -> Vec<Member> {
-    let kind = |target: &Member| {
-        // Its addresses are from the store that is linked in.
-        if target.kind.as_str() == OWN_TYPE {
+/// The plugin `headcni-ipam`, where a delegate uses it: no reference plugin forwards GC to IPAM.
+fn own_ipam_plugins(targets: &[RecordedPlugin]) -> Vec<RecordedPlugin> {
+    let own_ipam = |target: &RecordedPlugin| {
+        let RecordedPlugin::Delegate { config, .. } = target else {
+            // The native datapath does it itself.
             return None;
-        }
-        let name = target.conf.get("ipam")?.get("type")?.as_str()?;
-        PluginType::new("ipam.type", name)
-            .ok()
-            .filter(|kind| kind.as_str() == "headcni-ipam")
-    };
-    targets
-        .iter()
-        .filter_map(|target| {
-            Some(Member {
-                kind: kind(target)?,
-                conf: target.conf.clone(),
-            })
+        };
+        let name = config.get("ipam")?.get("type")?.as_str()?;
+        let kind = PluginType::new("ipam.type", name).ok()?;
+        (kind.as_str() == "headcni-ipam").then(|| RecordedPlugin::Delegate {
+            kind,
+            config: config.clone(),
         })
-        .collect()
+    };
+    targets.iter().filter_map(own_ipam).collect()
 }

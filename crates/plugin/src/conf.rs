@@ -1,4 +1,4 @@
-//! The configuration as this plugin means it.
+//! The configuration of the call as a whole.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,39 +7,36 @@ use api::paths;
 use cni::{Call, Error, Keys, Verb};
 use serde_json::{Map, Value};
 
-use crate::shape::Shape;
+use crate::result_overrides::ResultOverrides;
 
-/// Which way the plugin works: it follows from the keys that are there.
+/// How the plugin works, by the keys of the configuration.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Mode {
     /// `plugins`: execute each in order.
     Chain(Vec<Map<String, Value>>),
     /// `delegate`: complete one plugin's configuration and execute it.
     Delegate(Map<String, Value>),
-    /// Neither: the datapath of our own.
+    /// Neither: the native datapath.
     Native,
 }
 
-/// What a configuration says about the call as a whole.
 #[derive(Debug)]
 pub(crate) struct Conf {
-    /// An error if the keys make no sense together: no reason not to undo what is on record.
+    /// An error is reported only by verbs that need the mode: DEL and GC use the records.
     pub(crate) mode: Result<Mode, Error>,
     pub(crate) data_dir: PathBuf,
     pub(crate) delegate_timeout: Duration,
-    pub(crate) shape: Shape,
+    pub(crate) overrides: ResultOverrides,
 }
 
-/// How long a delegate may take. Runtimes give a whole ADD two to four minutes.
+/// Timeout of a delegate. Runtimes give a whole ADD two to four minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Conf {
-    /// Reads what the configuration says.
-    ///
-    /// DEL and GC go by the record of each ADD, so they forgive what they can do without.
+    /// Parses the configuration. DEL and GC use the records and ignore invalid values.
     pub(crate) fn parse(call: &Call) -> Result<Self, Error> {
         let keys = Keys::new(call.conf.keys(), "");
-        let data_dir = located(
+        let data_dir = path_setting(
             call,
             keys,
             "dataDir",
@@ -49,22 +46,34 @@ impl Conf {
         Ok(Self {
             mode: mode(keys),
             data_dir,
-            delegate_timeout: forgiven(call, keys.seconds("delegate_timeout_seconds"), None)?
-                .unwrap_or(DEFAULT_TIMEOUT),
-            shape: forgiven(call, Shape::parse(keys), Shape::default())?,
+            delegate_timeout: optional_for_cleanup(
+                call,
+                keys.seconds("delegate_timeout_seconds"),
+                None,
+            )?
+            .unwrap_or(DEFAULT_TIMEOUT),
+            overrides: optional_for_cleanup(
+                call,
+                ResultOverrides::parse(keys),
+                ResultOverrides::default(),
+            )?,
         })
     }
 }
 
-/// What DEL and GC can do without is no error for them.
-pub(crate) fn forgiven<T>(call: &Call, outcome: Result<T, Error>, default: T) -> Result<T, Error> {
-    match outcome {
+/// Replaces an invalid value by the default for DEL and GC.
+pub(crate) fn optional_for_cleanup<T>(
+    call: &Call,
+    parsed: Result<T, Error>,
+    default: T,
+) -> Result<T, Error> {
+    match parsed {
         Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => Ok(default),
-        outcome => outcome,
+        parsed => parsed,
     }
 }
 
-/// The mode that the keys ask for, in a word; also if they make no sense.
+/// Name of the mode in events, also for an invalid configuration.
 pub(crate) fn mode_name(keys: Keys<'_>) -> &'static str {
     match (keys.value("plugins"), keys.value("delegate")) {
         (Some(_), _) => "chain",
@@ -73,8 +82,8 @@ pub(crate) fn mode_name(keys: Keys<'_>) -> &'static str {
     }
 }
 
-/// A path by config key, else by environment variable, else by default.
-pub(crate) fn located(
+/// A path from the config key, else from the environment variable, else the default.
+pub(crate) fn path_setting(
     call: &Call,
     keys: Keys<'_>,
     key: &str,
@@ -90,7 +99,7 @@ pub(crate) fn located(
     if path.is_absolute() {
         return Ok(path);
     }
-    // The working directory is the runtime's: a relative path could mean anything.
+    // The working directory is the runtime's.
     Err(Error::config(format!(
         "{origin} {:?} must be an absolute path",
         path.display()
@@ -140,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_decide_the_mode() {
+    fn the_keys_determine_the_mode() {
         let mode = |extra| Conf::parse(&call(&extra, &[])).unwrap().mode.unwrap();
         assert_eq!(mode(json!({})), Mode::Native);
         assert_eq!(mode(json!({ "delegate": {} })), Mode::Delegate(Map::new()));
@@ -161,7 +170,7 @@ mod tests {
     #[case(json!({ "delegate_timeout_seconds": 0 }), "delegate_timeout_seconds")]
     #[case(json!({ "delegate_timeout_seconds": "1m" }), "delegate_timeout_seconds")]
     #[case(json!({ "mtu": 12 }), "mtu")]
-    fn bad_keys_are_refused_by_name(#[case] extra: Value, #[case] part: &str) {
+    fn invalid_values_are_rejected_with_their_key(#[case] extra: Value, #[case] part: &str) {
         let error = Conf::parse(&call(&extra, &[]))
             .and_then(|conf| conf.mode)
             .unwrap_err();
@@ -170,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_directory_is_by_key_then_variable_then_default() {
+    fn the_data_directory_comes_from_key_then_variable_then_default() {
         let data_dir = |extra, env: &[_]| Conf::parse(&call(&extra, env)).unwrap().data_dir;
         let env = [("HEADCNI_DATA_DIR", "/env")];
         assert_eq!(
@@ -185,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_up_forgives_what_it_can_do_without() {
+    fn del_and_gc_ignore_invalid_values() {
         for extra in [
             json!({ "mtu": 12 }),
             json!({ "delegate_timeout_seconds": 0 }),

@@ -1,7 +1,7 @@
-//! Completes the configuration of a delegate with what is known about this node.
+//! Completes the configuration of a delegate with the subnets, MTU and masquerading of this node.
 //!
-//! Pure but for the subnet file, which is read only when something is missing. What the
-//! configuration says is respected; two keys that contradict each other are an error.
+//! The subnet file is read only if something is missing. Explicit values win; contradictory keys
+//! are an error.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,10 +11,10 @@ use cni::{Error, Keys, PluginType};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-/// IPAM plugins that need ranges in their configuration; others know addresses by themselves.
+/// IPAM plugins that need ranges in their configuration.
 pub(crate) const RANGE_PLUGINS: [&str; 2] = ["host-local", "headcni-ipam"];
 
-/// Keys that mean something to headcni itself and nothing to its delegate.
+/// Keys of headcni itself, which are not passed on to the delegate.
 const OWN_KEYS: &[&str] = &[
     "capabilities",
     "cniVersion",
@@ -48,13 +48,10 @@ const OWN_KEYS: &[&str] = &[
     "type",
 ];
 
-/// Why a delegate's configuration can't be completed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompleteError {
-    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] Error),
-    /// The node's subnets are needed and not known.
     #[error(transparent)]
     Subnets(#[from] SubnetEnvError),
 }
@@ -68,13 +65,12 @@ impl CompleteError {
     }
 }
 
-/// Reads the node's subnets; called at most once, and only if they are needed.
+/// Reads the subnets of the node; called at most once, and only if they are needed.
 pub(crate) type LoadSubnets<'a> = &'a dyn Fn(&Path) -> Result<SubnetEnv, SubnetEnvError>;
 
-/// A delegate's type and whole configuration, but for what each call adds.
+/// Type and configuration of a delegate.
 ///
-/// `entry` has the keys beside `delegate`, `runtime_config` is what the delegate sees of the
-/// call's, and `subnet_file` is where the node's subnets stand.
+/// `entry` has the keys beside `delegate`, `runtime_config` the part that the delegate may see.
 pub(crate) fn complete(
     entry: Keys<'_>,
     delegate: &Map<String, Value>,
@@ -89,7 +85,7 @@ pub(crate) fn complete(
         agreed(entry, key, keys, key)?;
     }
     let mut conf = delegate.clone();
-    // `null` is as good as absent for what is completed here.
+    // `null` counts as absent.
     conf.retain(|key, value| {
         !value.is_null() || !["ipMasq", "ipam", "isGateway", "mtu"].contains(&key.as_str())
     });
@@ -119,7 +115,7 @@ pub(crate) fn complete(
                     node_masquerades: Some(subnets.node_masquerades),
                 }
             }
-            // Only what would be nice to know is missing; the delegate has defaults for it.
+            // The delegate has defaults for MTU and masquerading.
             Err(SubnetEnvError::Absent { known, .. }) if !needs_ranges => known,
             Err(error) => return Err(error.into()),
         };
@@ -127,7 +123,7 @@ pub(crate) fn complete(
             conf.entry("mtu").or_insert(mtu.into());
         }
         if let Some(node_masquerades) = known.node_masquerades {
-            // Masquerading twice would hide a pod's address from pods on other nodes.
+            // Masquerading twice would hide a pod's address from pods of other nodes.
             conf.entry("ipMasq").or_insert((!node_masquerades).into());
         }
     }
@@ -138,7 +134,7 @@ pub(crate) fn complete(
     Ok((kind, conf))
 }
 
-/// The configuration's own `ipam`, with its type.
+/// The configured `ipam`, with its type.
 fn ipam(entry: Keys<'_>, delegate: Keys<'_>) -> Result<Map<String, Value>, Error> {
     agreed(entry, "ipam", delegate, "ipam")?;
     let place = if entry.value("ipam").is_some() {
@@ -166,7 +162,7 @@ fn kind(keys: Keys<'_>) -> Result<PluginType, Error> {
     Ok(kind)
 }
 
-/// The value that stands in one of two places, or the same in both.
+/// A value that may be set in two places, if they agree.
 pub(crate) fn agreed<'a>(
     outer: Keys<'a>,
     outer_key: &str,
@@ -183,7 +179,7 @@ pub(crate) fn agreed<'a>(
     }
 }
 
-/// A key with its value, if that is short and can't hold a secret somewhere inside.
+/// A key with its value, unless that is an object or list, which may hold secrets.
 fn shown(key: &str, value: &Value) -> String {
     match value {
         Value::Object(_) | Value::Array(_) => key.to_owned(),
@@ -203,7 +199,7 @@ pub(crate) fn needs_ranges(ipam: &Map<String, Value>, runtime_config: &Map<Strin
     RANGE_PLUGINS.contains(&kind) && !said.into_iter().flatten().any(is_said)
 }
 
-/// One set of ranges per family: a pod gets an address from each set.
+/// One range set per family: a pod gets an address from each set.
 pub(crate) fn ranges(subnets: &SubnetEnv) -> Value {
     let set = |family: &api::Family| -> Value {
         let range = |subnet: &api::NodeSubnet| match subnet.gateway {
@@ -215,7 +211,7 @@ pub(crate) fn ranges(subnets: &SubnetEnv) -> Value {
     subnets.families.iter().map(set).collect()
 }
 
-/// Routes to the whole cluster, and to everything else unless the delegate decides on that.
+/// Routes to the cluster networks, and default routes unless the delegate sets `isDefaultGateway`.
 fn routes(subnets: &SubnetEnv, delegate: Keys<'_>) -> Result<Value, Error> {
     let is_default_ours = delegate.flag("isDefaultGateway")?.is_none();
     let routes = subnets.families.iter().flat_map(|family| {
@@ -237,7 +233,7 @@ fn routes(subnets: &SubnetEnv, delegate: Keys<'_>) -> Result<Value, Error> {
     Ok(routes.collect())
 }
 
-/// What a result tells about the node's subnets, for undoing it when nothing else is known.
+/// The subnets in a result, for a DEL without record and subnet file.
 pub(crate) fn subnets_of(result: &cni::NetResult) -> Option<SubnetEnv> {
     let family = |is_wanted: fn(&IpAddr) -> bool| {
         let ips = result.ips.iter().filter(|ip| is_wanted(&ip.address.addr()));
@@ -255,7 +251,7 @@ pub(crate) fn subnets_of(result: &cni::NetResult) -> Option<SubnetEnv> {
         .into_iter()
         .flatten()
         .collect();
-    // That the delegate masquerades is the safe guess: it then removes such rules, if any.
+    // Assume that the delegate masquerades: it then removes its rules, if there are any.
     (!families.is_empty()).then_some(SubnetEnv {
         families,
         mtu_bytes: 1280,

@@ -1,8 +1,7 @@
-//! Clean-up goes on after errors and reports them together.
+//! Clean-up continues after errors and reports them together.
 
 use cni::Error;
 
-/// The errors of several attempts.
 #[derive(Default)]
 pub(crate) struct Errors(Vec<Error>);
 
@@ -11,8 +10,7 @@ impl Errors {
         self.0.push(error);
     }
 
-    /// Keeps the error of an attempt, if it had one.
-    pub(crate) fn keep(&mut self, outcome: Result<(), Error>) {
+    pub(crate) fn collect(&mut self, outcome: Result<(), Error>) {
         self.0.extend(outcome.err());
     }
 
@@ -33,11 +31,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_errors_are_told_and_the_first_one_leads() {
+    fn the_first_error_is_reported_with_the_others_as_details() {
         let mut errors = Errors::default();
-        errors.keep(Ok(()));
-        errors.keep(Err(Error::new(11, "first")));
-        errors.keep(Err(Error::new(7, "second")));
+        errors.collect(Ok(()));
+        errors.collect(Err(Error::new(11, "first")));
+        errors.collect(Err(Error::new(7, "second")));
         let error = errors.into_result().unwrap_err();
         assert_eq!((error.code, error.msg.as_str()), (11, "first"));
         assert!(error.details.contains("second"), "{error}");

@@ -1,31 +1,31 @@
 //! `headcni`, the CNI plugin.
 //!
-//! A call goes `conf` → `plan` → `steps`: the configuration says which plugins are to be executed,
-//! the plan completes the configuration of each, and `steps` executes them with a record of every
-//! step in `state`, so that a crash at any point can be undone. `notify` tells the daemon how it
-//! went, if there is one.
+//! A call goes `conf` → `plan` → `executor`: the plan has the plugins to execute with the complete
+//! configuration of each, and the executor records every step before it runs it, so that a crash at
+//! any point can be undone. `cleanup` is DEL and GC, `datapath` the native datapath, and `notify`
+//! sends the outcome to the daemon.
 
 mod cleanup;
 mod conf;
+mod datapath;
 mod delegate;
 mod errors;
-mod native;
-mod netns;
+mod executor;
+mod native_conf;
 mod notify;
 mod plan;
-mod shape;
-mod steps;
+mod result_overrides;
 
 use std::process::ExitCode;
 
-use calllog::CallLog;
+use cni::call_log::{CallLog, LogSettings};
 use cni::{Attachment, Call, Error, NetResult, Plugin, ValidAttachment, Verb};
 
 use crate::conf::Conf;
+use crate::executor::Invocation;
 use crate::notify::Daemon;
-use crate::steps::Run;
 
-/// The allocator of musl asks the kernel for every other page, which is a tenth of a short call.
+/// musl's allocator makes so many system calls that they are a tenth of a short call.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
@@ -36,13 +36,13 @@ fn main() -> ExitCode {
 struct Headcni;
 
 impl Headcni {
-    /// Does one call, logs how it went, and tells the daemon.
+    /// Runs one call, logs it, and sends its event to the daemon.
     fn logged<T>(
         call: &Call,
         attachment: Option<&Attachment>,
-        work: impl FnOnce(&Run<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&Invocation<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let settings = calllog::Settings::of_call(call)?;
+        let settings = LogSettings::of_call(call)?;
         let log = CallLog::start("headcni", &settings, call, attachment);
         let daemon = Daemon::of_call(call);
         let conf = match &daemon {
@@ -50,7 +50,7 @@ impl Headcni {
             Err(error) => Err(error.clone()),
         };
         let outcome = conf.and_then(|conf| {
-            work(&Run {
+            work(&Invocation {
                 call,
                 conf: &conf,
                 log: &log,
@@ -58,8 +58,10 @@ impl Headcni {
         });
         let error = outcome.as_ref().err();
         let ended = log.finish(error);
-        if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb) {
-            daemon.tell(|| notify::event(call, of, ended, error));
+        if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb)
+            && let Err(error) = daemon.notify(|| notify::event(call, of, ended, error))
+        {
+            settings.write_error("headcni", call, of, &error);
         }
         outcome
     }
@@ -75,26 +77,26 @@ impl Plugin for Headcni {
     }
 
     fn add(&self, call: &Call, to: &Attachment) -> Result<NetResult, Error> {
-        Self::logged(call, Some(to), |run| run.add(to))
+        Self::logged(call, Some(to), |invocation| invocation.add(to))
     }
 
     fn del(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
-        Self::logged(call, Some(of), |run| run.del(of))
+        Self::logged(call, Some(of), |invocation| invocation.del(of))
     }
 
     fn check(&self, call: &Call, of: &Attachment) -> Result<(), Error> {
-        Self::logged(call, Some(of), |run| run.check(of))
+        Self::logged(call, Some(of), |invocation| invocation.check(of))
     }
 
     fn gc(&self, call: &Call, valid: &[ValidAttachment]) -> Result<(), Error> {
-        Self::logged(call, None, |run| run.gc(valid))
+        Self::logged(call, None, |invocation| invocation.gc(valid))
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
         #[expect(
             clippy::redundant_closure_for_method_calls,
-            reason = "the method alone is not general enough over the lifetime of Run"
+            reason = "the method alone is not general enough over the lifetime of Invocation"
         )]
-        Self::logged(call, None, |run| run.status())
+        Self::logged(call, None, |invocation| invocation.status())
     }
 }

@@ -1,102 +1,75 @@
-//! Tells the daemon how a call went.
+//! Posts an event to the daemon at the end of an ADD or DEL.
 //!
-//! A pod never waits for it: what the daemon can't take at once goes to a file that it reads later,
-//! and what that can't take is lost. The daemon finds out by itself what it was not told; and where
-//! no daemon is, nothing is done. An event says nothing of a configuration, and of `CNI_ARGS` only
-//! which pod it is: anything else may be a secret.
+//! The pod waits for at most [`TIMEOUT`], and a daemon that is away, hangs or refuses the event fails
+//! no call: the plugin logs an error line, and the daemon lists the pods' records when it starts. An
+//! event contains nothing of the configuration, and of `CNI_ARGS` only the pod: anything else may be
+//! a secret.
 
 mod event;
-mod spool;
 
-use std::mem::ManuallyDrop;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use api::event::Event;
-use api::messages::{Request, SPOOL_NAME};
+use api::http::{HttpClient, HttpError};
+use api::messages::EVENTS_PATH;
 use api::paths;
 use cni::{Call, Error, Keys};
-use rustix::fs::{Access, access};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
-};
+use rustix::net::SocketAddrUnix;
 
-use crate::conf::{forgiven, located};
+use crate::conf::{optional_for_cleanup, path_setting};
 pub(crate) use event::event;
 
 const KEY: &str = "daemon_socket";
 const VARIABLE: &str = "HEADCNI_DAEMON_SOCKET";
+const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Where the daemon is, if there is one.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Daemon {
-    socket: PathBuf,
-    presence: Presence,
+/// Why the daemon did not accept an event.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotifyError {
+    #[error("notify headcni-daemon")]
+    Http(#[from] HttpError),
+    #[error("notify headcni-daemon: it answered with status {0}")]
+    Refused(u16),
 }
 
-#[derive(Debug, PartialEq)]
-enum Presence {
-    /// Somebody said where it is, so there will be one.
-    Expected,
-    /// There is one, or will be again, if it has left its socket there. The directory alone says
-    /// nothing: a person may have put a file there.
-    Unsure,
+/// The daemon's API.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    socket: PathBuf,
 }
 
 impl Daemon {
-    /// Where `daemon_socket` or the environment says, else where it always is.
+    /// At `daemon_socket`, else at `HEADCNI_DAEMON_SOCKET`, else at the default path.
     pub(crate) fn of_call(call: &Call) -> Result<Self, Error> {
-        let nobody_says = Self {
+        let default = || Self {
             socket: PathBuf::from(paths::DAEMON_SOCKET),
-            presence: Presence::Unsure,
         };
         let keys = Keys::new(call.conf.keys(), "");
         if keys.value(KEY).is_none() && matches!(call.env.get(VARIABLE), Ok(None)) {
-            return Ok(nobody_says);
+            return Ok(default());
         }
-        let named = located(call, keys, KEY, VARIABLE, "").and_then(|socket| {
+        let configured = path_setting(call, keys, KEY, VARIABLE, "").and_then(|socket| {
             if SocketAddrUnix::new(&socket).is_err() {
                 return Err(Error::config(format!(
-                    "{KEY} {:?} is longer than the path of a socket can be: 107 bytes",
+                    "{KEY} {:?} is longer than 107 bytes, the limit for a socket",
                     socket.display()
                 )));
             }
-            Ok(Self {
-                socket,
-                presence: Presence::Expected,
-            })
+            Ok(Self { socket })
         });
-        forgiven(call, named, nobody_says)
+        optional_for_cleanup(call, configured, default())
     }
 
-    /// Tells it, if there is one. That nothing comes of it is no trouble of the call.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
-        let is_there = || access(&self.socket, Access::EXISTS) != Err(Errno::NOENT);
-        if self.presence == Presence::Unsure && !is_there() {
-            return;
+    /// Posts the event.
+    pub(crate) fn notify(&self, event: impl FnOnce() -> Event) -> Result<(), NotifyError> {
+        let client = HttpClient::new(&self.socket).timeout(TIMEOUT);
+        // Serializing it can't fail: its keys are strings.
+        let body = || serde_json::to_vec(&event()).unwrap_or_default();
+        match client.post_json(EVENTS_PATH, body)?.status {
+            200..=299 => Ok(()),
+            status => Err(NotifyError::Refused(status)),
         }
-        let Some(line) = Request::event_line(&event()) else {
-            return;
-        };
-        if say(&self.socket, &line).is_err() {
-            // There is nobody left to tell that this has failed, too.
-            let _ = spool::add(&self.socket.with_file_name(SPOOL_NAME), &line);
-        }
-    }
-}
-
-/// Says a line on a socket, unless that would mean to wait.
-fn say(path: &Path, line: &[u8]) -> Result<(), Errno> {
-    let address = SocketAddrUnix::new(path)?;
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The process ends in a moment, and closes it then.
-    let socket = ManuallyDrop::new(socket);
-    connect(&*socket, &address)?;
-    match send(&*socket, line, SendFlags::NOSIGNAL)? {
-        said if said == line.len() => Ok(()),
-        // Nobody listens to half a line.
-        _ => Err(Errno::AGAIN),
     }
 }
 

@@ -1,38 +1,37 @@
-//! Which plugins to execute, in which order, and with what configuration.
+//! Which plugins to execute, in which order, with which configuration.
 //!
-//! Pure: the subnet file is read by the function that the caller passes in.
+//! Pure: the caller passes in the function that reads the subnet file.
 
 use std::path::PathBuf;
 
 use api::paths;
+use attachment::{PLUGIN_TYPE, RecordedPlugin};
 use cni::{Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
-use state::OWN_TYPE;
 
-use crate::conf::{Conf, Mode, located};
+use crate::conf::{Conf, Mode, path_setting};
 use crate::delegate::{CompleteError, LoadSubnets, agreed, complete};
-use crate::native;
-use crate::shape::Shape;
+use crate::native_conf;
+use crate::result_overrides::ResultOverrides;
 
-/// One plugin to execute.
 #[derive(Debug)]
-pub(crate) struct Step {
-    pub(crate) kind: PluginType,
-    /// Its configuration, complete but for `prevResult`.
-    pub(crate) conf: Map<String, Value>,
-    /// What our own settings make of its result.
-    pub(crate) shape: Shape,
+pub(crate) struct PlannedStep {
+    pub(crate) plugin: RecordedPlugin,
+    pub(crate) overrides: ResultOverrides,
 }
 
-/// All that a call will do.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    /// What works, but hardly as meant.
+    pub(crate) steps: Vec<PlannedStep>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Turns a configuration into the plugins to execute.
+impl Plan {
+    pub(crate) fn into_plugins(self) -> Vec<RecordedPlugin> {
+        self.steps.into_iter().map(|step| step.plugin).collect()
+    }
+}
+
 pub(crate) fn plan(call: &Call, conf: &Conf, load: LoadSubnets<'_>) -> Result<Plan, CompleteError> {
     match conf.mode.as_ref().map_err(Clone::clone)? {
         Mode::Chain(members) => chain(call, members, load),
@@ -44,10 +43,11 @@ pub(crate) fn plan(call: &Call, conf: &Conf, load: LoadSubnets<'_>) -> Result<Pl
             })
         }
         Mode::Native => {
-            let step = native_step(call, call.conf.keys(), "", load)?;
+            let keys = call.conf.keys();
+            let step = native_step(call, keys, "", load)?;
             Ok(Plan {
                 steps: vec![step],
-                warnings: Vec::new(),
+                warnings: native_conf::warnings(Keys::new(keys, "")),
             })
         }
     }
@@ -74,9 +74,9 @@ fn chain(
         plan.warnings.extend(unreachable_capabilities(outer, keys)?);
 
         let mut member = member.clone();
-        let makes_interface = index == 0 || kind.as_str() == OWN_TYPE;
+        let makes_interface = index == 0 || kind.as_str() == PLUGIN_TYPE;
         let inherited: &[&str] = match kind.as_str() {
-            OWN_TYPE => &[
+            PLUGIN_TYPE => &[
                 "args",
                 "ipam",
                 "mtu",
@@ -104,14 +104,20 @@ fn chain(
                 member.insert((*key).to_owned(), value.clone());
             }
         }
-        let step = if kind.as_str() == OWN_TYPE {
+        let step = if kind.as_str() == PLUGIN_TYPE {
+            let keys = Keys::new(&member, &path);
+            if keys.value("delegate").is_none() {
+                plan.warnings.extend(native_conf::warnings(keys));
+            }
             own_member(call, &member, &path, load)?
         } else {
             let given = runtime_config(call, Keys::new(&member, &path), Undeclared::Hidden)?;
-            Step {
-                kind,
-                conf: finished(call, member, given),
-                shape: Shape::default(),
+            PlannedStep {
+                plugin: RecordedPlugin::Delegate {
+                    kind,
+                    config: protocol_keys(call, member, given),
+                },
+                overrides: ResultOverrides::default(),
             }
         };
         plan.steps.push(step);
@@ -119,7 +125,7 @@ fn chain(
     Ok(plan)
 }
 
-/// The member would execute it, and must not be led out of `CNI_PATH` by it.
+/// The member executes its IPAM plugin, whose type must not lead out of `CNI_PATH`.
 fn check_ipam_type(member: Keys<'_>) -> Result<(), Error> {
     if let Some(ipam) = member.object("ipam")? {
         let path = member.name("ipam");
@@ -131,13 +137,13 @@ fn check_ipam_type(member: Keys<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A member of type `headcni`: what it would execute is executed in its place.
+/// A member of type `headcni`: its delegate, or the native datapath, becomes the step.
 fn own_member(
     call: &Call,
     member: &Map<String, Value>,
     path: &str,
     load: LoadSubnets<'_>,
-) -> Result<Step, CompleteError> {
+) -> Result<PlannedStep, CompleteError> {
     let keys = Keys::new(member, path);
     if keys.value("plugins").is_some() {
         return Err(Error::config(format!(
@@ -152,32 +158,42 @@ fn own_member(
     }
 }
 
-/// The datapath of our own, as one step.
 fn native_step(
     call: &Call,
     entry: &Map<String, Value>,
     path: &str,
     load: LoadSubnets<'_>,
-) -> Result<Step, CompleteError> {
+) -> Result<PlannedStep, CompleteError> {
     let keys = Keys::new(entry, path);
     let given = runtime_config(call, keys, undeclared(path))?;
-    let mut conf = match native::complete(keys, &given, &subnet_file(call, keys)?, load) {
-        // What there is to undo follows from names; whatever else is wrong doesn't matter.
-        Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => entry.clone(),
-        completed => completed?,
+    let mut conf = match native_conf::resolve(call, keys, &given, &subnet_file(call, keys)?, load) {
+        // The names of the attachment are enough to undo it.
+        Err(_) if matches!(call.verb, Verb::Del | Verb::Gc) => {
+            native_conf::for_cleanup(keys, &given)
+        }
+        resolved => resolved?,
     };
-    conf.insert("type".to_owned(), OWN_TYPE.into());
-    let mut shape = Shape::parse(keys)?;
-    shape.mtu_bytes = Keys::new(&conf, path).mtu("mtu")?;
-    Ok(Step {
-        kind: PluginType::new("type", OWN_TYPE)?,
-        conf: finished(call, conf, given),
-        shape,
+    conf.keys.insert("type".to_owned(), PLUGIN_TYPE.into());
+    conf.keys = protocol_keys(call, conf.keys, given);
+    let mut overrides = step_overrides(keys, path)?;
+    overrides.mtu_bytes = Some(conf.mtu).filter(|mtu| *mtu > 0);
+    Ok(PlannedStep {
+        plugin: RecordedPlugin::Native(Box::new(conf)),
+        overrides,
     })
 }
 
+/// Overrides of a step; `magic_dns` of a sole plugin is applied to the result of the call.
+fn step_overrides(keys: Keys<'_>, path: &str) -> Result<ResultOverrides, Error> {
+    let mut overrides = ResultOverrides::parse(keys)?;
+    if path.is_empty() {
+        overrides.magic_dns = None;
+    }
+    Ok(overrides)
+}
+
 fn subnet_file(call: &Call, keys: Keys<'_>) -> Result<PathBuf, Error> {
-    located(
+    path_setting(
         call,
         keys,
         "subnetFile",
@@ -186,7 +202,7 @@ fn subnet_file(call: &Call, keys: Keys<'_>) -> Result<PathBuf, Error> {
     )
 }
 
-/// A member of a chain sees what it declares; a sole plugin sees what its wrapper was given.
+/// A member of a chain sees the capabilities that it declares, a sole plugin sees all.
 fn undeclared(path: &str) -> Undeclared {
     if path.is_empty() {
         Undeclared::Shown
@@ -201,7 +217,7 @@ fn delegate_step(
     path: &str,
     delegate: &Map<String, Value>,
     load: LoadSubnets<'_>,
-) -> Result<Step, CompleteError> {
+) -> Result<PlannedStep, CompleteError> {
     let keys = Keys::new(entry, path);
     let subnet_file = subnet_file(call, keys)?;
     let delegate_path = keys.name("delegate");
@@ -211,23 +227,25 @@ fn delegate_step(
         .unwrap_or(keys);
     let given = runtime_config(call, declaring, undeclared(path))?;
     let (kind, conf) = complete(keys, delegate, &given, &subnet_file, load)?;
-    let mut shape = Shape::parse(keys)?;
-    shape.mtu_bytes = Keys::new(&conf, &delegate_path).mtu("mtu")?;
-    Ok(Step {
-        kind,
-        conf: finished(call, conf, given),
-        shape,
+    let mut overrides = step_overrides(keys, path)?;
+    overrides.mtu_bytes = Keys::new(&conf, &delegate_path).mtu("mtu")?;
+    Ok(PlannedStep {
+        plugin: RecordedPlugin::Delegate {
+            kind,
+            config: protocol_keys(call, conf, given),
+        },
+        overrides,
     })
 }
 
-/// What a plugin without `capabilities` sees of `runtimeConfig`.
+/// `runtimeConfig` for a plugin without `capabilities`.
 #[derive(Clone, Copy, PartialEq)]
 enum Undeclared {
     Shown,
     Hidden,
 }
 
-/// The part of the call's `runtimeConfig` that a plugin with these keys may see.
+/// The part of the call's `runtimeConfig` for the capabilities of a plugin.
 fn runtime_config(
     call: &Call,
     keys: Keys<'_>,
@@ -247,8 +265,8 @@ fn runtime_config(
         .collect())
 }
 
-/// Adds what the protocol demands of every configuration, and removes what it forbids.
-fn finished(
+/// Sets the keys that the protocol requires, and removes those that a delegate must not get.
+fn protocol_keys(
     call: &Call,
     mut conf: Map<String, Value>,
     runtime_config: Map<String, Value>,
@@ -273,7 +291,8 @@ fn finished(
     conf
 }
 
-/// Capabilities that a member declares in vain: the runtime gives nothing that we don't declare.
+/// Warnings for capabilities of a member that the outer configuration doesn't declare: the runtime
+/// does not pass them.
 fn unreachable_capabilities(outer: Keys<'_>, member: Keys<'_>) -> Result<Vec<String>, Error> {
     let declared = member.object("capabilities")?.into_iter().flatten();
     let wanted = declared

@@ -1,4 +1,4 @@
-//! Many calls at once, as when a node comes back and all its pods start.
+//! Many calls at once, as after a node's boot.
 
 use std::sync::Barrier;
 use std::thread;
@@ -11,7 +11,6 @@ use super::table::percentile;
 
 pub(super) const AT_ONCE: u32 = 50;
 
-/// What a burst took.
 pub(super) struct Burst {
     /// From the first start to the last end.
     wall: Duration,
@@ -21,7 +20,7 @@ pub(super) struct Burst {
     pub(super) calls: Vec<Duration>,
 }
 
-/// Makes all calls at once. `call` makes the nth and tells how long it took.
+/// Makes all calls at once. `call` makes the nth and returns its wall time.
 pub(super) fn burst(call: impl Fn(u32) -> Result<Duration> + Sync) -> Result<Burst> {
     let ready = Barrier::new(AT_ONCE as usize);
     let used = cpu_of_children()?;
@@ -45,7 +44,7 @@ pub(super) fn burst(call: impl Fn(u32) -> Result<Duration> + Sync) -> Result<Bur
         joined.collect::<Result<Vec<_>>>()
     })?;
     let cpu = cpu_of_children()?.saturating_sub(used) / AT_ONCE;
-    // By the callers' own clocks: whoever waits for them may wake up late.
+    // Timestamps of the calling threads: this thread may wake up late.
     let first = spans.iter().map(|(start, _, _)| *start).min();
     let last = spans.iter().map(|(_, end, _)| *end).max();
     let (Some(first), Some(last)) = (first, last) else {

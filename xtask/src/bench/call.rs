@@ -1,4 +1,4 @@
-//! One call of a CNI plugin, as a runtime makes it, and what it cost.
+//! One call of a CNI plugin, as a runtime makes it, and its cost.
 
 use std::convert::identity;
 use std::io::Write;
@@ -13,14 +13,13 @@ use serde_json::Value;
 
 use super::sandbox::Pod;
 
-/// What a call took, all its children included.
+/// Cost of a call, including its child processes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     pub(super) wall: Duration,
     pub(super) cpu: Duration,
 }
 
-/// A pod to attach, and with what.
 pub(super) struct Call<'a> {
     pub(super) program: &'a Path,
     pub(super) config: &'a Value,
@@ -29,19 +28,16 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Makes the call and tells what it took.
     pub(super) fn cost(&self, verb: &str) -> Result<Cost> {
         cost_of(|| self.wall(verb))
     }
 
-    /// Makes the call and tells how long it took.
     pub(super) fn wall(&self, verb: &str) -> Result<Duration> {
-        Ok(self.answer(verb, identity)?.0)
+        Ok(self.result(verb, identity)?.0)
     }
 
-    /// Makes the call, by the command that `wrap` makes of the plugin's. Returns how long it took
-    /// and what the plugin answered.
-    pub(super) fn answer(
+    /// Runs the plugin's command, wrapped by `wrap`; returns the time and the plugin's result.
+    pub(super) fn result(
         &self,
         verb: &str,
         wrap: impl Fn(Command) -> Command,
@@ -49,16 +45,16 @@ impl Call<'_> {
         let program = self.program.display();
         let (wall, stdout) = timed(wrap(self.command(verb)), &self.config.to_string())
             .with_context(|| format!("{verb} by {program}"))?;
-        let answer: Value = serde_json::from_str(&stdout).unwrap_or_default();
-        // Doing nothing is fast and must not pass for an attachment.
-        let has_address = answer["ips"].as_array().is_some_and(|ips| !ips.is_empty());
+        let result: Value = serde_json::from_str(&stdout).unwrap_or_default();
+        // A plugin that does nothing would be fast.
+        let has_address = result["ips"].as_array().is_some_and(|ips| !ips.is_empty());
         if verb == "ADD" && !has_address {
-            bail!("ADD by {program} gave no address: {stdout:?}");
+            bail!("ADD by {program} returned no address: {stdout:?}");
         }
-        Ok((wall, answer))
+        Ok((wall, result))
     }
 
-    /// Starts the plugin, which then waits for its configuration.
+    /// Starts the plugin; it waits for its configuration.
     pub(super) fn start(&self, verb: &str) -> Result<Child> {
         start(&mut self.command(verb))
     }
@@ -75,8 +71,8 @@ impl Call<'_> {
     }
 }
 
-/// What `work` costs, which tells how long it took. Nothing else may be started meanwhile: the
-/// processor time of children is the sum of all.
+/// Cost of `work`, which returns its wall time. No other child may run meanwhile: the kernel sums the CPU
+/// time of all children.
 pub(super) fn cost_of(work: impl FnOnce() -> Result<Duration>) -> Result<Cost> {
     let used = cpu_of_children()?;
     let wall = work()?;
@@ -84,8 +80,7 @@ pub(super) fn cost_of(work: impl FnOnce() -> Result<Duration>) -> Result<Cost> {
     Ok(Cost { wall, cpu })
 }
 
-/// Runs a command to its end; returns how long it took and what it printed. One that fails is
-/// worth no measurement.
+/// Runs a command; returns its wall time and standard output, or fails if it fails.
 pub(super) fn timed(mut command: Command, input: &str) -> Result<(Duration, String)> {
     let begin = Instant::now();
     let mut child = start(&mut command)?;
@@ -111,15 +106,15 @@ fn start(command: &mut Command) -> Result<Child> {
         .with_context(|| format!("start {program}"))
 }
 
-/// Gives a plugin its configuration, whole.
+/// Writes a plugin's configuration to its standard input.
 pub(super) fn feed(child: &mut Child, config: &str) {
     if let Some(mut stdin) = child.stdin.take() {
-        // A plugin that dies without reading is judged by its exit status.
+        // If the plugin dies without reading, its exit status tells.
         let _ = stdin.write_all(config.as_bytes());
     }
 }
 
-/// User and system time of all children that have been waited for, and of theirs.
+/// User and system time of all children that were waited for, and of theirs.
 pub(super) fn cpu_of_children() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("read the usage of children")?;
     let (user, system) = (usage.user_time(), usage.system_time());

@@ -1,8 +1,8 @@
-//! What the daemon costs: memory and processor time beside 250 pods, and how much later a pod starts
-//! because there is a daemon that 200 events per second keep busy.
+//! The daemon: memory and CPU time with 250 pods, and the delay that it adds to ADD while it handles 200
+//! events per second.
 //!
-//! With and without a daemon take turns in short blocks. The events are sent in both, so that what it
-//! costs to send them is no part of the difference.
+//! Blocks with and without a daemon alternate. Events are sent in both, so that sending them is not part
+//! of the difference.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::event::Event;
-use api::messages::Request;
+use api::http::HttpClient;
+use api::messages::EVENTS_PATH;
 use api::paths;
 use lab::tools::{headcni, headcni_bin_dir, headcni_daemon};
 use lab::with_clean_environment;
@@ -25,19 +26,18 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::sandbox::Pod;
-use super::table::{millis, percentile};
+use super::table::{self, markdown, millis, percentile};
 
 const PODS: usize = 250;
-/// How long the idle daemon is watched.
 const IDLE: Duration = Duration::from_mins(1);
 const EVENTS_PER_SECOND: u32 = 200;
-/// Calls per block, and how often a node's runtime makes one at the most.
+/// ADDs per block.
 const BLOCK: usize = 100;
-const EVERY: Duration = Duration::from_millis(10);
-/// How long a daemon that has started is left alone: what it does then is no part of a usual day.
+/// About as often as a busy runtime.
+const ADD_INTERVAL: Duration = Duration::from_millis(10);
+/// Work right after the start is not measured.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long the daemon may take to be there.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 const CONFIG: &str = "\
 network:
@@ -52,10 +52,7 @@ logging:
   level: info
 ";
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the tables are what a bench is run for"
-)]
+#[expect(clippy::print_stdout, reason = "the tables are the result")]
 pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     overlay(state)?;
     fs::create_dir_all("/etc/headcni")?;
@@ -75,7 +72,7 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     let blocks = (5 * iterations).div_ceil(BLOCK).max(2);
     let sent = AtomicU64::new(0);
     for nth in 0..2 * blocks {
-        // Two of a kind in the middle: neither is always the first of a pair.
+        // Neither is always the first of a pair.
         let is_with = matches!(nth % 4, 0 | 3);
         let daemon = is_with.then(|| Daemon::start(state)).transpose()?;
         thread::sleep(SETTLE);
@@ -89,50 +86,39 @@ pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     }
 
     println!("## The daemon\n");
-    println!("{PODS} pods, {IDLE:?} without anything to do:\n");
-    println!("| memory (RSS) | processor time |\n|--:|--:|");
     println!(
-        "| {:.1} MiB | {:.3} % |\n",
+        "{PODS} pods, {IDLE:?} idle: RSS {:.1} MiB, CPU {:.3} %\n",
         mib(idle.rss_kib),
         idle.cpu_percent
     );
     println!(
-        "ADD of a pod while {EVENTS_PER_SECOND} events per second are sent ({} calls each, {} events in all):\n",
+        "ADD with {EVENTS_PER_SECOND} events per second ({} calls each, {} events in all):\n",
         with.len(),
         sent.load(Ordering::Relaxed)
     );
-    println!("| daemon | p50 | p90 | p99 |\n|---|--:|--:|--:|");
-    for (name, times) in [("none", &without), ("running", &with)] {
-        let [p50, p90, p99] = [50, 90, 99].map(|percent| millis(percentile(times, percent)));
-        println!("| {name} | {p50} | {p90} | {p99} |");
-    }
-    println!("\n{}", goals(&idle, &with, &without));
+    let rows = [("none", &without), ("running", &with)].map(|(name, times)| {
+        let times = [50, 90, 99].map(|percent| millis(percentile(times, percent)));
+        [name.to_owned()].into_iter().chain(times).collect()
+    });
+    println!("{}", markdown(1, "daemon | p50 | p90 | p99", rows));
+    println!("{}", goals(&idle, &with, &without));
     Ok(())
 }
 
 fn goals(idle: &Idle, with: &[Duration], without: &[Duration]) -> String {
     let p99 = |times: &[Duration]| percentile(times, 99).as_secs_f64() * 1000.0;
     let delay = p99(with) - p99(without);
-    let row = |goal: &str, measured: String, is_met: bool| {
-        let verdict = if is_met { "met" } else { "**missed**" };
-        format!("| {goal} | {measured} | {verdict} |")
-    };
-    let rss = mib(idle.rss_kib);
-    [
-        "| goal | measured | |\n|---|--:|---|".to_owned(),
-        row("RSS ≤ 15 MiB", format!("{rss:.1} MiB"), rss <= 15.0),
-        row(
-            "idle processor time < 0.2 %",
-            format!("{:.3} %", idle.cpu_percent),
-            idle.cpu_percent < 0.2,
-        ),
-        row(
-            "ADD at p99 ≤ 1 ms later than without a daemon",
+    let (rss, cpu) = (mib(idle.rss_kib), idle.cpu_percent);
+    let goal = |goal: &str, measured: String, is_met| (goal.to_owned(), measured, Some(is_met));
+    table::goals([
+        goal("RSS ≤ 15 MiB", format!("{rss:.1} MiB"), rss <= 15.0),
+        goal("idle CPU < 0.2 %", format!("{cpu:.3} %"), cpu < 0.2),
+        goal(
+            "delay of ADD at p99 ≤ 1 ms",
             format!("{delay:+.2} ms"),
             delay <= 1.0,
         ),
-    ]
-    .join("\n")
+    ])
 }
 
 #[expect(
@@ -143,7 +129,7 @@ fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
-/// Directories of our own, on the disk that state is measured on: the daemon writes to them.
+/// The daemon writes to these directories; the overlay keeps that on the measured disk.
 fn overlay(state: &Path) -> Result<()> {
     for dir in ["etc", "var"] {
         let (upper, work) = (
@@ -185,7 +171,9 @@ fn block(pods: &mut Pods, config: &Value, sent: &AtomicU64) -> Result<Vec<Durati
         let times: Result<Vec<Duration>> = (0..)
             .zip(&fresh)
             .map(|(nth, pod)| {
-                thread::sleep((start + EVERY * nth).saturating_duration_since(Instant::now()));
+                thread::sleep(
+                    (start + ADD_INTERVAL * nth).saturating_duration_since(Instant::now()),
+                );
                 call("ADD", pod, config)
             })
             .collect();
@@ -199,7 +187,7 @@ fn block(pods: &mut Pods, config: &Value, sent: &AtomicU64) -> Result<Vec<Durati
     Ok(times)
 }
 
-/// Sends what a plugin would, as it would: a connection per event. Nobody may be there.
+/// Sends events as the plugin does, with one connection each. The daemon may be absent.
 fn send_events(is_over: &AtomicBool, sent: &AtomicU64) {
     let event = Event {
         version: api::event::VERSION,
@@ -208,20 +196,19 @@ fn send_events(is_over: &AtomicBool, sent: &AtomicU64) {
         container: "0123456789abcdef".repeat(4),
         ifname: "eth0".to_owned(),
         mode: "native".to_owned(),
-        // One that failed: a pod that is not there would be looked for.
+        // A failed ADD: after a successful one the daemon would look for the pod.
         code: Some(11),
         duration_us: 2000,
         ..Event::default()
     };
-    let line = Request::event_line(&event).unwrap_or_default();
+    let body = serde_json::to_vec(&event).unwrap_or_default();
+    let client = HttpClient::new(paths::DAEMON_SOCKET);
     let start = Instant::now();
     for nth in 1.. {
         if is_over.load(Ordering::Relaxed) {
             return;
         }
-        if let Ok(mut stream) = UnixStream::connect(paths::DAEMON_SOCKET)
-            && stream.write_all(&line).is_ok()
-        {
+        if client.post_json(EVENTS_PATH, || body.clone()).is_ok() {
             sent.fetch_add(1, Ordering::Relaxed);
         }
         let due = start + Duration::from_secs(1) / EVENTS_PER_SECOND * nth;
@@ -229,7 +216,6 @@ fn send_events(is_over: &AtomicBool, sent: &AtomicU64) {
     }
 }
 
-/// Makes pods, and calls the plugin for them.
 struct Pods {
     made: usize,
 }
@@ -242,7 +228,7 @@ impl Pods {
     }
 }
 
-/// Calls the plugin for a pod, and tells how long that took.
+/// Calls the plugin for a pod and returns the wall time.
 fn call(verb: &str, pod: &Pod, config: &Value) -> Result<Duration> {
     let call = Call {
         program: &headcni(),
@@ -253,7 +239,7 @@ fn call(verb: &str, pod: &Pod, config: &Value) -> Result<Duration> {
     call.wall(verb)
 }
 
-/// What a runtime gives the plugin, according to the configuration that the daemon has written.
+/// The plugin's configuration as a runtime derives it from the daemon's conflist.
 fn plugin_config() -> Result<Value> {
     let text = fs::read_to_string("/etc/cni/net.d/10-headcni.conflist")?;
     let list: Value = serde_json::from_str(&text)?;
@@ -263,7 +249,6 @@ fn plugin_config() -> Result<Value> {
     Ok(config)
 }
 
-/// What the daemon needs when there is nothing to do.
 struct Idle {
     rss_kib: u64,
     cpu_percent: f64,
@@ -275,7 +260,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and waits until it has written what it writes.
+    /// Starts it and waits until it has written the conflist.
     fn start(state: &Path) -> Result<Self> {
         let log = state.join("daemon.log");
         let daemon = Self {
@@ -291,9 +276,9 @@ impl Daemon {
         };
         let start = Instant::now();
         while UnixStream::connect(paths::DAEMON_SOCKET).is_err() || plugin_config().is_err() {
-            if start.elapsed() > PATIENCE {
-                let said = fs::read_to_string(&daemon.log).unwrap_or_default();
-                bail!("headcni-daemon is not there after {PATIENCE:?}:\n{said}");
+            if start.elapsed() > START_TIMEOUT {
+                let log = fs::read_to_string(&daemon.log).unwrap_or_default();
+                bail!("headcni-daemon is not ready after {START_TIMEOUT:?}:\n{log}");
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -301,7 +286,7 @@ impl Daemon {
     }
 
     fn idle(&self) -> Result<Idle> {
-        // What 250 new pods gave it to do is done by then.
+        // The work for 250 new pods is done by then.
         thread::sleep(Duration::from_secs(10));
         let before = self.cpu_ticks()?;
         thread::sleep(IDLE);

@@ -1,11 +1,11 @@
-//! headcni-ipam against the real host-local: what an ADD and a DEL cost with few and with many
-//! leases, in a range with room and in one that is nearly full, alone and fifty at once.
+//! headcni-ipam against the real host-local: ADD and DEL with few and with many leases, in a range with
+//! free addresses and in one that is nearly full, alone and fifty at once.
 //!
-//! host-local reads every lease on every call, so with many it gets fewer calls than we do. All
-//! stores are made first, and every round visits all of them: that is what makes sizes comparable.
+//! host-local reads every lease on every call, so with many leases it gets fewer calls. All stores are
+//! created first and every round visits all of them, which makes sizes comparable.
 
 mod burst;
-mod contestant;
+mod case;
 mod leases;
 mod report;
 
@@ -17,108 +17,108 @@ use anyhow::{Context, Result};
 
 use super::call::Call;
 use super::memory::peak_kib;
+use super::order::order;
 use super::sandbox::Pod;
-use super::turns::order;
-use contestant::{By, Cell, Contestant};
-use leases::Room;
+use case::{Allocator, LeaseStore, StoreCase};
+use leases::Range;
 
-/// The sizes that the goals are about.
+/// Sizes that the goals compare.
 const NONE: u32 = 0;
 const MANY: u32 = 50_000;
 
-const CELLS: [Cell; 6] = [
-    ample(NONE),
-    ample(100),
-    ample(1_000),
-    ample(10_000),
-    ample(MANY),
-    Cell {
+const STORES: [LeaseStore; 6] = [
+    large(NONE),
+    large(100),
+    large(1_000),
+    large(10_000),
+    large(MANY),
+    LeaseStore {
         leases: 10_000,
-        room: Room::Scarce,
+        range: Range::NearlyFull,
     },
 ];
 
-const fn ample(leases: u32) -> Cell {
-    Cell {
+const fn large(leases: u32) -> LeaseStore {
+    LeaseStore {
         leases,
-        room: Room::Ample,
+        range: Range::Large,
     }
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the tables are what a bench is run for"
-)]
+#[expect(clippy::print_stdout, reason = "the tables are the result")]
 pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     let pod = Pod::make(0, OsStr::new("/nowhere"))?;
-    for cell in CELLS {
-        for by in [By::HostLocal, By::ALL[1]] {
-            leases::write(&by.data_dir(cell, state), cell.leases)?;
+    for store in STORES {
+        for by in [Allocator::HostLocal, Allocator::ALL[1]] {
+            leases::write(&by.data_dir(store, state), store.leases)?;
         }
     }
-    let takeover = take_over(&pod, state)?;
-    let mut contestants = Vec::new();
-    for (cell, by) in CELLS.iter().flat_map(|cell| By::ALL.map(|by| (*cell, by))) {
-        contestants.push(Contestant::warm(by, cell, &pod, state, iterations)?);
+    let migration = migrate(&pod, state)?;
+    let mut cases = Vec::new();
+    for (store, by) in STORES
+        .iter()
+        .flat_map(|store| Allocator::ALL.map(|by| (*store, by)))
+    {
+        cases.push(StoreCase::warm(by, store, &pod, state, iterations)?);
     }
 
     for round in 0..iterations {
-        for nth in order(round, contestants.len()) {
-            contestants[nth].take_turn(round, &pod)?;
+        for nth in order(round, cases.len()) {
+            cases[nth].measure(round, &pod)?;
         }
     }
-    let memory = contestants
+    let memory = cases
         .iter()
-        .filter(|who| who.cell == ample(NONE) || who.cell == ample(MANY))
-        .map(|who| Memory::of(who, &pod))
+        .filter(|case| case.store == large(NONE) || case.store == large(MANY))
+        .map(|case| Memory::of(case, &pod))
         .collect::<Result<Vec<_>>>()?;
 
     println!("## headcni-ipam against host-local\n");
-    println!("{}\n", report::calls(&contestants));
-    println!("{}\n", burst::measure(&contestants, &pod, iterations)?);
-    println!("{}\n", report::memory(&memory, &takeover));
-    println!("{}\n", report::goals(&contestants, &memory));
+    println!("{}\n", report::calls(&cases));
+    println!("{}\n", burst::measure(&cases, &pod, iterations)?);
+    println!("{}\n", report::memory(&memory, &migration));
+    println!("{}\n", report::goals(&cases, &memory));
     Ok(())
 }
 
-/// The most memory that somebody's calls needed, in KiB.
+/// Peak memory of a case's calls.
 struct Memory {
-    by: By,
+    by: Allocator,
     leases: u32,
     add_kib: u64,
     del_kib: u64,
 }
 
 impl Memory {
-    fn of(who: &Contestant, pod: &Pod) -> Result<Self> {
-        let call = who.call(pod, "memory");
+    fn of(case: &StoreCase, pod: &Pod) -> Result<Self> {
+        let call = case.call(pod, "memory");
         Ok(Self {
-            by: who.by,
-            leases: who.cell.leases,
+            by: case.by,
+            leases: case.store.leases,
             add_kib: peak_kib(&call, "ADD")?,
             del_kib: peak_kib(&call, "DEL")?,
         })
     }
 }
 
-/// What our first call on a store of host-local's costs, which no later one has to pay.
-struct Takeover {
+/// Our first call on a store of host-local's, which converts it.
+struct Migration {
     wall: Duration,
     peak_kib: u64,
 }
 
-fn take_over(pod: &Pod, state: &Path) -> Result<Takeover> {
-    let (by, at) = (By::ALL[1], ample(MANY));
+fn migrate(pod: &Pod, state: &Path) -> Result<Migration> {
+    let (by, at) = (Allocator::ALL[1], large(MANY));
     let (program, config) = (by.program(), by.config(at, state));
     let call = Call {
         program: &program,
         config: &config,
-        container: "takeover",
+        container: "migration",
         pod,
     };
     let start = Instant::now();
-    let peak_kib = peak_kib(&call, "ADD").context("take a store over")?;
+    let peak_kib = peak_kib(&call, "ADD").context("convert a store")?;
     let wall = start.elapsed();
     call.wall("DEL")?;
-    Ok(Takeover { wall, peak_kib })
+    Ok(Migration { wall, peak_kib })
 }

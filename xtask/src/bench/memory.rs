@@ -1,8 +1,7 @@
-//! How much memory a call needs at its most.
+//! Peak memory of a call.
 //!
-//! What `wait4` tells of a child includes what *we* had when we started it: the kernel keeps the
-//! larger of the two across `execve`. So the plugin is stopped at its exit, when it still has its
-//! memory, and `/proc` is asked.
+//! `ru_maxrss` of a child includes the parent's, because the kernel keeps the maximum across `execve`.
+//! So the plugin is stopped at its exit and its `VmHWM` is read from `/proc`.
 
 use std::fs;
 use std::io::Read;
@@ -15,11 +14,11 @@ use nix::unistd::Pid;
 
 use super::call::{Call, feed};
 
-/// Makes the call; returns the most memory that it had at once, in KiB.
+/// Runs the plugin and returns its peak resident set in KiB.
 pub(super) fn peak_kib(call: &Call<'_>, verb: &str) -> Result<u64> {
     let mut child = call.start(verb)?;
     let pid = Pid::from_raw(i32::try_from(child.id())?);
-    // It runs already, and waits for its configuration.
+    // It waits for its configuration.
     ptrace::seize(pid, Options::PTRACE_O_TRACEEXIT).context("trace a plugin")?;
     feed(&mut child, &call.config.to_string());
     let mut peak = None;
@@ -42,7 +41,7 @@ pub(super) fn peak_kib(call: &Call<'_>, verb: &str) -> Result<u64> {
             }
         }
     }
-    peak.context("the kernel told no high-water mark")
+    peak.context("no VmHWM in /proc")
 }
 
 fn high_water_mark(status: &str) -> Option<u64> {

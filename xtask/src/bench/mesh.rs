@@ -1,50 +1,48 @@
-//! What the mesh carries: from pod to pod, against node to node by the same tailscaled, and against
-//! node to node with no mesh at all. And how soon a node that knows nothing serves its pods.
+//! The mesh: throughput and latency from pod to pod, against node to node over the same tailscaled, and
+//! against node to node without a mesh; and how long a new node takes to join.
 //!
-//! Pods and nodes take turns, many short ones, so that a busy moment of the machine hits both, and
-//! what they have of each other is said with how exactly it is known. Two nodes on one switch; whatever
-//! is sent stays in namespaces.
+//! Short samples of pods and nodes alternate, so that a busy moment of the machine affects both, and
+//! ratios are reported with their standard error.
 
-mod by_way;
-mod joining;
+mod join;
 mod ratio;
 mod report;
+mod samples;
 mod tuning;
-mod way;
+mod two_nodes;
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Latency, Load, Site};
+use lab::scenario::{MeshCluster, Site, Topology};
+use lab::{Latency, Load};
 
-use super::native::machine;
-use by_way::ByWay;
-use way::{Sent, Stage};
+use super::table::machine;
+use samples::Samples;
+use two_nodes::{Sent, TwoNodes};
 
-/// How long one throughput is measured.
-const SPELL: Duration = Duration::from_secs(1);
-/// How often pods and nodes take turns in a round. Single turns differ by a quarter on two cores.
-const TURNS: usize = 5;
-/// How many pings make a turn.
+/// Time of one throughput sample.
+const SAMPLE_TIME: Duration = Duration::from_secs(1);
+/// Per round. Single samples differ by a quarter on two cores.
+const THROUGHPUT_SAMPLES: usize = 5;
+/// Pings per sample.
 const PINGS: u32 = 100;
-/// The same for pings. Which core the kernel wakes whom on makes a turn quick or slow as a whole, so it
-/// takes many turns, not many pings, to see what the ways differ by.
-const PING_TURNS: usize = 20;
-/// How often a node joins.
+/// Per round. The choice of cores makes a whole sample quick or slow, so many short samples tell more
+/// than many pings.
+const PING_SAMPLES: usize = 20;
 const JOINS: usize = 5;
-/// One round takes more than a minute, where a call of a plugin takes milliseconds.
+/// A round takes more than a minute, a plugin's call milliseconds.
 const CALLS_PER_ROUND: usize = 20;
 const STREAMS: [u8; 2] = [1, 4];
 
-/// By which family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
+enum IpFamily {
     Ipv4,
     Ipv6,
 }
 
-impl Family {
+impl IpFamily {
     const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
 
     fn name(self) -> &'static str {
@@ -55,17 +53,14 @@ impl Family {
     }
 }
 
-/// What was sent over a number of connections.
+/// Throughput over a number of connections.
 #[derive(Debug)]
 struct Rates {
     streams: u8,
-    sent: ByWay<Sent>,
+    sent: Samples<Sent>,
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the tables are what a bench is run for"
-)]
+#[expect(clippy::print_stdout, reason = "the tables are the result")]
 pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     let rounds = iterations.div_ceil(CALLS_PER_ROUND);
     let Compared {
@@ -77,9 +72,9 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
 
     println!("## The mesh\n");
     println!(
-        "{}, {rounds} rounds of {TURNS} turns of {} s and {PING_TURNS} of {PINGS} pings.\n",
+        "{}, {rounds} rounds of {THROUGHPUT_SAMPLES} samples of {} s and {PING_SAMPLES} of {PINGS} pings.\n",
         machine()?,
-        SPELL.as_secs()
+        SAMPLE_TIME.as_secs()
     );
     println!("{}\n", report::rates(&rates));
     println!("{}\n", report::costs(&rates));
@@ -90,33 +85,35 @@ pub(super) fn measure(iterations: usize, _state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What was measured in a cluster as it comes.
+/// Measured in a cluster with the default configuration.
 struct Compared {
     rates: Vec<Rates>,
-    latencies: Vec<ByWay<Latency>>,
+    latencies: Vec<Samples<Latency>>,
     joins: Vec<Duration>,
 }
 
 fn compare(rounds: usize) -> Result<Compared> {
-    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
-    let mut cluster = Cluster::new(&grounds)?;
-    cluster.start()?;
-    let stage = Stage::new(&cluster)?;
-    stage.await_direct(&cluster)?;
+    let grounds = Topology::new(&[Site::Open, Site::Open])?;
+    let mut cluster = MeshCluster::on(grounds)?;
+    cluster.start_daemons()?;
+    let nodes = TwoNodes::new(&cluster)?;
+    nodes.await_direct(&cluster)?;
 
     let (mut rates, mut latencies) = (no_rates(), no_latencies());
     for _ in 0..rounds {
         for Rates { streams, sent } in &mut rates {
             let load = Load::Tcp { streams: *streams };
             let family = sent.family;
-            sent.measure_round(TURNS, |way| stage.throughput(way, family, load, SPELL))?;
+            sent.measure_round(THROUGHPUT_SAMPLES, |ends| {
+                nodes.throughput(ends, family, load, SAMPLE_TIME)
+            })?;
         }
         for pings in &mut latencies {
             let family = pings.family;
-            pings.measure_round(PING_TURNS, |way| stage.latency(way, family, PINGS))?;
+            pings.measure_round(PING_SAMPLES, |ends| nodes.latency(ends, family, PINGS))?;
         }
     }
-    let joins = joining::times(&cluster, JOINS)?;
+    let joins = join::times(&cluster, JOINS)?;
     Ok(Compared {
         rates,
         latencies,
@@ -126,14 +123,14 @@ fn compare(rounds: usize) -> Result<Compared> {
 
 fn no_rates() -> Vec<Rates> {
     let of_all_families = |streams| {
-        Family::ALL.map(|family| Rates {
+        IpFamily::ALL.map(|family| Rates {
             streams,
-            sent: ByWay::none(family),
+            sent: Samples::none(family),
         })
     };
     STREAMS.into_iter().flat_map(of_all_families).collect()
 }
 
-fn no_latencies() -> Vec<ByWay<Latency>> {
-    Family::ALL.map(ByWay::none).into()
+fn no_latencies() -> Vec<Samples<Latency>> {
+    IpFamily::ALL.map(Samples::none).into()
 }

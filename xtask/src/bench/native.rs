@@ -1,121 +1,115 @@
-//! The native datapath against the reference plugins, and against the floor: a program that has
-//! the kernel do the same work and does nothing else.
+//! The native datapath against the reference plugins, and against the floor: a program that makes the
+//! kernel do the same work and does nothing else.
 //!
-//! Every round visits all contestants in a changing order, each with a namespace that was made
-//! for it: first all attach, then all detach. Afterwards come fifty at once.
+//! Every round visits all cases in another order, each with a new namespace: first all ADDs, then all
+//! DELs. Bursts of fifty follow.
 
-mod contestant;
-mod plot;
+mod case;
 mod report;
 mod trace;
 
 use std::convert::identity;
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use lab::tools::{cni_plugin_dir, headcni, headcni_bin_dir, workspace_dir};
+use lab::tools::{cni_plugin_dir, headcni, headcni_bin_dir};
 use serde_json::Value;
 
 use super::burst::{AT_ONCE, Burst, burst};
 use super::call::{Cost, cost_of};
+use super::order::order;
 use super::sandbox::Pod;
-use super::turns::order;
-use crate::cargo::target_dir;
+use super::table::machine;
 use crate::dist::{copy_executable, musl_target, static_build};
-use crate::run::run;
-use contestant::{By, Contestant, Network};
-pub(super) use report::machine;
+use crate::process::run;
+use case::{Implementation, NativeCase, Network};
 
-/// Rounds that warm the caches; they are not counted.
+/// The first rounds warm the caches; they are not counted.
 const WARM_UP: usize = 5;
 
-/// Builds the floor the way that plugins are built.
+/// Builds the floor with the plugins' profile.
 pub(super) fn build_floor() -> Result<()> {
     run(static_build()?.args(["--package", "net", "--example", "floor"]))
 }
 
-/// A directory with the floor and with our plugin, both copied a moment ago: how many page faults
-/// a new process has depends on how its file came into memory, in one piece or bit by bit.
+/// Copies the floor and our plugin to a new directory: the page faults of a new process depend on how
+/// its file came into the page cache.
 fn programs(state: &Path) -> Result<PathBuf> {
-    let release = target_dir()?.join(musl_target()?).join("release");
+    let target = state.parent().context("the state directory has a parent")?;
+    let release = target.join(musl_target()?).join("release");
     let dir = state.join("bin");
-    fs::create_dir(&dir).context("make a directory for programs")?;
+    fs::create_dir(&dir).context("create a directory for programs")?;
     for program in [release.join("examples/floor"), headcni()] {
-        let name = program.file_name().context("a program has a name")?;
+        let name = program
+            .file_name()
+            .context("the program has no file name")?;
         copy_executable(&program, &dir.join(name))
             .with_context(|| format!("copy {}", program.display()))?;
     }
     Ok(dir)
 }
 
-/// All that was measured of somebody.
+/// The measurements of one case.
 struct Measured {
     network: Network,
-    by: By,
+    by: Implementation,
     add: Vec<Cost>,
     del: Vec<Cost>,
     /// Of one ADD.
     system_calls: usize,
-    /// Fifty ADDs and fifty DELs at once; none if that is not measured.
+    /// Bursts of ADDs and of DELs; empty where they are not measured.
     bursts: (Vec<Burst>, Vec<Burst>),
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the tables are what a bench is run for"
-)]
+#[expect(clippy::print_stdout, reason = "the tables are the result")]
 pub(super) fn measure(iterations: usize, state: &Path) -> Result<()> {
     let mut pods = Pods::new()?;
     let programs = programs(state)?;
-    let (mut contestants, mut left_out) = (vec![], None);
-    // Nodes have pods: the first one to come and the last one to go cost more than others.
-    let staying = pods.fresh(Contestant::ALL.len())?;
-    for (pod, (network, by)) in staying.iter().zip(Contestant::ALL) {
-        let who = Contestant::new(network, by, &programs, state);
-        match who.attach(pod, identity) {
-            Ok(_) => contestants.push(who),
-            // What the others cost is worth knowing all the same.
-            Err(error) if by == By::Headcni => left_out = Some(error),
+    let (mut cases, mut left_out) = (vec![], None);
+    // A pod that stays: the first ADD and the last DEL of a node cost more than others.
+    let staying = pods.fresh(NativeCase::ALL.len())?;
+    for (pod, (network, by)) in staying.iter().zip(NativeCase::ALL) {
+        let case = NativeCase::new(network, by, &programs, state);
+        match case.attach(pod, identity) {
+            Ok(_) => cases.push(case),
+            // The figures of the others are still useful.
+            Err(error) if by == Implementation::Headcni => left_out = Some(error),
             Err(error) => return Err(error),
         }
     }
 
-    let mut all: Vec<Measured> = contestants.iter().map(Measured::nothing).collect();
+    let mut all: Vec<Measured> = cases.iter().map(Measured::nothing).collect();
     for round in 0..WARM_UP + iterations {
         if round == WARM_UP {
-            all = contestants.iter().map(Measured::nothing).collect();
+            all = cases.iter().map(Measured::nothing).collect();
         }
-        take_turns(round, &contestants, &mut all, &mut pods)?;
+        measure_round(round, &cases, &mut all, &mut pods)?;
     }
-    count_system_calls(&contestants, &mut all, &mut pods, state)?;
+    count_system_calls(&cases, &mut all, &mut pods, state)?;
     let bursts = iterations.div_ceil(AT_ONCE as usize);
     for round in 0..bursts {
-        come_at_once(round, &contestants, &mut all, &mut pods)?;
+        measure_bursts(round, &cases, &mut all, &mut pods)?;
     }
 
     println!("## The native datapath\n");
-    println!("{}, {iterations} calls each.\n", report::machine()?);
+    println!("{}, {iterations} calls each.\n", machine()?);
     println!("{}\n", report::calls(&all));
     println!("{AT_ONCE} at once, {bursts} times:\n");
     println!("{}\n", report::bursts(&all));
     println!("{}\n", report::goals(&all));
-    let plot = workspace_dir().join("dist/benchmarks-native.svg");
-    save(&plot, &plot::draw(&all, &report::machine()?))?;
-    println!("{}", plot.display());
     match left_out {
         Some(error) => Err(error.context("headcni is left out")),
         None => Ok(()),
     }
 }
 
-/// One ADD and one DEL of everybody.
-fn take_turns(
+/// One ADD and one DEL of every case.
+fn measure_round(
     round: usize,
-    contestants: &[Contestant],
+    cases: &[NativeCase],
     all: &mut [Measured],
     pods: &mut Pods,
 ) -> Result<()> {
@@ -123,59 +117,59 @@ fn take_turns(
     let mut results = vec![Value::Null; all.len()];
     for nth in order(round, all.len()) {
         let cost = cost_of(|| {
-            let (wall, result) = contestants[nth].attach(&fresh[nth], identity)?;
+            let (wall, result) = cases[nth].attach(&fresh[nth], identity)?;
             results[nth] = result;
             Ok(wall)
         })?;
         all[nth].add.push(cost);
     }
     for nth in order(round, all.len()) {
-        let cost = cost_of(|| contestants[nth].detach(&fresh[nth], &results[nth]))?;
+        let cost = cost_of(|| cases[nth].detach(&fresh[nth], &results[nth]))?;
         all[nth].del.push(cost);
     }
     Pod::remove_all(&fresh)
 }
 
 fn count_system_calls(
-    contestants: &[Contestant],
+    cases: &[NativeCase],
     all: &mut [Measured],
     pods: &mut Pods,
     state: &Path,
 ) -> Result<()> {
     let fresh = pods.fresh(all.len())?;
-    for ((who, pod), measured) in contestants.iter().zip(&fresh).zip(all) {
+    for ((case, pod), measured) in cases.iter().zip(&fresh).zip(all) {
         let log = state.join(format!("trace-{}", pod.nth));
-        let (_, result) = who.attach(pod, |command| trace::into(&log, &command))?;
+        let (_, result) = case.attach(pod, |command| trace::into(&log, &command))?;
         measured.system_calls = trace::count(&log)?;
-        who.detach(pod, &result)?;
+        case.detach(pod, &result)?;
     }
     Pod::remove_all(&fresh)
 }
 
-/// Fifty ADDs and fifty DELs of everybody with a plain IPv4 network.
-fn come_at_once(
+/// A burst of ADDs and one of DELs of every case with a plain IPv4 network.
+fn measure_bursts(
     round: usize,
-    contestants: &[Contestant],
+    cases: &[NativeCase],
     all: &mut [Measured],
     pods: &mut Pods,
 ) -> Result<()> {
     for nth in order(round, all.len()) {
-        let (who, measured) = (&contestants[nth], &mut all[nth]);
-        if measured.network != Network::Ipv4 || measured.by == By::BridgeMasq {
+        let (case, measured) = (&cases[nth], &mut all[nth]);
+        if measured.network != Network::Ipv4 || measured.by == Implementation::BridgeMasq {
             continue;
         }
         let fresh = pods.fresh(AT_ONCE as usize)?;
         let pod = |nth| &fresh[nth as usize];
         let (adds, dels) = &mut measured.bursts;
-        adds.push(burst(|nth| Ok(who.attach(pod(nth), identity)?.0))?);
-        dels.push(burst(|nth| who.detach(pod(nth), &Value::Null))?);
+        adds.push(burst(|nth| Ok(case.attach(pod(nth), identity)?.0))?);
+        dels.push(burst(|nth| case.detach(pod(nth), &Value::Null))?);
         Pod::remove_all(&fresh)?;
     }
     Ok(())
 }
 
 impl Measured {
-    fn nothing(of: &Contestant) -> Self {
+    fn nothing(of: &NativeCase) -> Self {
         Self {
             network: of.network,
             by: of.by,
@@ -187,7 +181,7 @@ impl Measured {
     }
 }
 
-/// Makes pods that nobody has used yet.
+/// Creates pods that no case has used yet.
 struct Pods {
     made: usize,
     search: OsString,
@@ -204,13 +198,4 @@ impl Pods {
         self.made += count;
         Pod::make_all(numbers, &self.search)
     }
-}
-
-fn save(path: &Path, text: &str) -> Result<()> {
-    let failed = || format!("write {}", path.display());
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).with_context(failed)?;
-    }
-    let mut file = File::create(path).with_context(failed)?;
-    file.write_all(text.as_bytes()).with_context(failed)
 }

@@ -1,5 +1,4 @@
-//! Namespaces in which a measurement may do what it likes. They end with the process, however
-//! it ends.
+//! Network and mount namespaces for a measurement; they end with the process.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,76 +15,60 @@ use nix::sys::signal::Signal;
 
 use super::call::timed;
 use crate::cargo::target_dir;
-use crate::run::is_root;
+use crate::privilege::run_as_root;
 
-/// Runs this program again in namespaces of its own, with `args` and a directory for state.
+/// Runs this program again as root in new namespaces, with `args` and a directory for state.
 pub(super) fn enter(args: &[&str]) -> Result<()> {
-    if !is_root()? {
-        bail!("a bench makes network namespaces, and only root may: run \"sudo make bench\"");
-    }
     let state = target_dir()?.join("bench-state");
-    if state.exists() {
-        fs::remove_dir_all(&state).with_context(|| format!("clear {}", state.display()))?;
-    }
-    fs::create_dir_all(&state).with_context(|| format!("make {}", state.display()))?;
     let this = env::current_exe().context("find this program")?;
-    let status = Command::new("unshare")
-        .args([
-            "--net",
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            "-ec",
-            PREPARE,
-            "sh",
-        ])
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "--propagation", "private"])
+        .args(["sh", "-ec", PREPARE, "sh"])
+        .arg(&state)
         .arg(this)
         .args(args)
-        .arg(&state)
-        .status()
-        .context("start unshare")?;
-    fs::remove_dir_all(&state).with_context(|| format!("clear {}", state.display()))?;
-    if !status.success() {
-        bail!("the bench ended with {status}");
-    }
-    Ok(())
+        .arg(&state);
+    run_as_root(command)
 }
 
-/// Has the kernel end this process, which [`enter`] started, when the one that did ends.
+/// Makes the kernel end this process, which [`enter`] started, with its parent.
 pub(super) fn end_with_parent() -> Result<()> {
-    set_pdeathsig(Signal::SIGKILL).context("ask for a signal at the parent's end")
+    set_pdeathsig(Signal::SIGKILL).context("set the parent death signal")
 }
 
-/// A /run of our own: there the names of namespaces and the locks of iptables would lie.
+/// Names of namespaces and locks of iptables are in `/run`. The overlays that a measurement mounts on
+/// the state directory are gone when it is removed.
 const PREPARE: &str = r#"
+state=$1
+shift
+rm -rf "$state"
+mkdir -p "$state"
 mount -t tmpfs none /run
 ip link set lo up
-exec "$@"
+status=0
+unshare --mount --propagation private "$@" || status=$?
+rm -rf "$state"
+exit $status
 "#;
 
-/// How long the kernel may take to remove namespaces.
-const PATIENCE: Duration = Duration::from_secs(30);
+const NETNS_REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A pod, as far as a CNI plugin knows one.
+/// A pod's network namespace.
 pub(super) struct Pod {
-    /// Its number; no two have the same.
     pub(super) nth: usize,
-    /// Path of its network namespace.
     pub(super) netns: PathBuf,
-    /// Where plugins are looked for.
+    /// `CNI_PATH`.
     pub(super) search: OsString,
 }
 
 impl Pod {
-    /// Makes the namespace of the nth pod.
     pub(super) fn make(nth: usize, search: &OsStr) -> Result<Self> {
         let pod = Self::nth(nth, search);
         ip(&[format!("netns add {}", pod.name())])?;
         Ok(pod)
     }
 
-    /// Makes the namespaces of several pods.
     pub(super) fn make_all(numbers: Range<usize>, search: &OsStr) -> Result<Vec<Self>> {
         let pods: Vec<Self> = numbers.map(|nth| Self::nth(nth, search)).collect();
         let lines = pods.iter().map(|pod| format!("netns add {}", pod.name()));
@@ -93,10 +76,10 @@ impl Pod {
         Ok(pods)
     }
 
-    /// Removes the namespaces of pods, and waits until the kernel has: it does so in the
-    /// background, where it would be in the way of whatever is measured next.
+    /// Removes the namespaces and waits for the kernel, which does it in the background and would
+    /// disturb the next measurement.
     pub(super) fn remove_all(pods: &[Self]) -> Result<()> {
-        // A link goes with the namespace that its peer is in.
+        // A veth goes with the namespace of its peer.
         const WITNESS: &str = "hcwitness";
         let Some(last) = pods.last() else {
             return Ok(());
@@ -107,8 +90,8 @@ impl Pod {
         ip(&lines)?;
         let start = Instant::now();
         while fs::read_to_string("/proc/net/dev")?.contains(WITNESS) {
-            if start.elapsed() > PATIENCE {
-                bail!("the kernel keeps a namespace that was removed");
+            if start.elapsed() > NETNS_REMOVAL_TIMEOUT {
+                bail!("the kernel has not removed a namespace within {NETNS_REMOVAL_TIMEOUT:?}");
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -128,12 +111,11 @@ impl Pod {
     }
 }
 
-/// Has `ip` do what the lines say.
 fn ip(lines: &[String]) -> Result<()> {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]);
     let lines = lines.join("\n") + "\n";
     timed(command, &lines)
         .map(drop)
-        .with_context(|| format!("ip, told to {lines:?}"))
+        .with_context(|| format!("ip -batch {lines:?}"))
 }

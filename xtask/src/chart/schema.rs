@@ -1,5 +1,5 @@
-//! `values.schema.json`. What it says of `config` is the daemon's own schema, in words that make
-//! better errors; the rest is written by hand.
+//! `values.schema.json`: under `config` the daemon's schema, simplified for better error messages; the
+//! rest is written by hand.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,37 +10,37 @@ use lab::tools::workspace_dir;
 use serde_json::{Map, Value, json};
 
 const FILE: &str = "values.schema.json";
-const DAEMONS: &str = "deploy/daemon/headcni-daemon.schema.json";
+const DAEMON_SCHEMA: &str = "deploy/daemon/headcni-daemon.schema.json";
 
-/// Fails if the daemon's schema has changed since.
+/// Fails if the daemon's schema has changed.
 pub(super) fn check(chart: &Path) -> Result<()> {
-    let (found, wanted) = both(chart)?;
-    if found != wanted {
-        bail!("{FILE} is not what {DAEMONS} says of config: run \"cargo xtask chart schema\"");
+    let (actual, expected) = actual_and_expected(chart)?;
+    if actual != expected {
+        bail!("{FILE} differs from {DAEMON_SCHEMA}: run \"cargo xtask chart schema\"");
     }
     Ok(())
 }
 
-/// Takes the daemon's schema over.
+/// Copies the daemon's schema into the chart's.
 pub(super) fn write(chart: &Path) -> Result<()> {
-    let (_, wanted) = both(chart)?;
+    let (_, expected) = actual_and_expected(chart)?;
     let path = chart.join(FILE);
     File::create(&path)
-        .and_then(|mut file| writeln!(file, "{wanted:#}"))
+        .and_then(|mut file| writeln!(file, "{expected:#}"))
         .with_context(|| format!("write {}", path.display()))
 }
 
-/// The schema as it is, and as it should be.
-fn both(chart: &Path) -> Result<(Value, Value)> {
-    let found = read(&chart.join(FILE))?;
-    let Value::Object(mut config) = for_values(&read(&workspace_dir().join(DAEMONS))?) else {
-        bail!("{DAEMONS} is no object");
+/// The schema as it is and as it should be.
+fn actual_and_expected(chart: &Path) -> Result<(Value, Value)> {
+    let actual = read(&chart.join(FILE))?;
+    let Value::Object(mut config) = simplify(&read(&workspace_dir().join(DAEMON_SCHEMA))?) else {
+        bail!("{DAEMON_SCHEMA} is not an object");
     };
     config.remove("$schema");
     config.remove("title");
-    let mut wanted = found.clone();
-    wanted["properties"]["config"] = Value::Object(config);
-    Ok((found, wanted))
+    let mut expected = actual.clone();
+    expected["properties"]["config"] = Value::Object(config);
+    Ok((actual, expected))
 }
 
 fn read(path: &Path) -> Result<Value> {
@@ -48,35 +48,35 @@ fn read(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))
 }
 
-/// Of alternatives that all fail, a validator tells each one's reason. So a choice among words becomes
-/// an enumeration, and a text or a list of texts one rule with two types.
-fn for_values(schema: &Value) -> Value {
+/// A validator reports every alternative that fails. So a `oneOf` of constants becomes an `enum`, and a
+/// string or a list of strings one rule with two types.
+fn simplify(schema: &Value) -> Value {
     match schema {
         Value::Object(entries) => {
             let mut simple = Map::new();
             for (key, value) in entries {
                 match key.as_str() {
-                    // Not schemas: these may look like one.
+                    // Not schemas, even if they look like one.
                     "default" | "examples" => simple.insert(key.clone(), value.clone()),
-                    "oneOf" if words(value).is_some() => {
-                        simple.insert("enum".to_owned(), json!(words(value)))
+                    "oneOf" if constants(value).is_some() => {
+                        simple.insert("enum".to_owned(), json!(constants(value)))
                     }
-                    "anyOf" if *value == text_or_texts() => {
+                    "anyOf" if *value == string_or_strings() => {
                         simple.insert("items".to_owned(), json!({"type": "string"}));
                         simple.insert("type".to_owned(), json!(["string", "array"]))
                     }
-                    _ => simple.insert(key.clone(), for_values(value)),
+                    _ => simple.insert(key.clone(), simplify(value)),
                 };
             }
             Value::Object(simple)
         }
-        Value::Array(elements) => elements.iter().map(for_values).collect(),
+        Value::Array(elements) => elements.iter().map(simplify).collect(),
         other => other.clone(),
     }
 }
 
-/// The words of a choice, if it is one among words only.
-fn words(choice: &Value) -> Option<Vec<Value>> {
+/// The constants of a `oneOf` that has nothing else.
+fn constants(choice: &Value) -> Option<Vec<Value>> {
     choice
         .as_array()?
         .iter()
@@ -84,7 +84,7 @@ fn words(choice: &Value) -> Option<Vec<Value>> {
         .collect()
 }
 
-fn text_or_texts() -> Value {
+fn string_or_strings() -> Value {
     json!([{"type": "string"}, {"items": {"type": "string"}, "type": "array"}])
 }
 
@@ -93,19 +93,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_among_words_is_an_enumeration() {
+    fn one_of_constants_becomes_an_enum() {
         let choice = json!({"oneOf": [{"const": "a"}, {"const": "b"}], "default": {"oneOf": 1}});
         assert_eq!(
-            for_values(&choice),
+            simplify(&choice),
             json!({"enum": ["a", "b"], "default": {"oneOf": 1}})
         );
         let other = json!({"oneOf": [{"const": "a"}, {"type": "null"}]});
-        assert_eq!(for_values(&other), other);
+        assert_eq!(simplify(&other), other);
     }
 
     #[test]
-    fn a_text_or_a_list_of_texts_is_one_rule() {
-        let wanted = json!({"type": ["string", "array"], "items": {"type": "string"}});
-        assert_eq!(for_values(&json!({"anyOf": text_or_texts()})), wanted);
+    fn a_string_or_a_list_of_strings_becomes_one_rule() {
+        let expected = json!({"type": ["string", "array"], "items": {"type": "string"}});
+        assert_eq!(simplify(&json!({"anyOf": string_or_strings()})), expected);
     }
 }

@@ -1,10 +1,10 @@
-//! What was measured, as columns of plain text.
+//! Results as columns of plain text.
 
-use super::reach::{Outcome, Way};
-use super::speed::Speed;
+use super::pairs::{Pair, PairResult};
+use super::throughput::PathThroughput;
 
-/// A line for each pair of pods, and under them why some failed.
-pub(super) fn ways(ways: &[Way]) -> String {
+/// A line for each pair of pods, followed by the errors.
+pub(super) fn pairs(pairs: &[Pair]) -> String {
     let head = [
         "from",
         "to",
@@ -15,41 +15,43 @@ pub(super) fn ways(ways: &[Way]) -> String {
         "source kept",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let mut reasons = Vec::new();
-    for way in ways {
-        let mut row = vec![way.from.clone(), way.to.clone(), way.path.clone()];
-        for outcome in &way.by {
-            match outcome {
-                Outcome::Reached {
+    let mut errors = Vec::new();
+    for pair in pairs {
+        let mut row = vec![pair.from.clone(), pair.to.clone(), pair.path.clone()];
+        for result in &pair.results {
+            match result {
+                PairResult::Reached {
                     latency,
                     is_source_kept,
                 } => {
                     row.push(format!("{:.2} ms", latency.as_secs_f64() * 1000.0));
                     row.push(if *is_source_kept { "yes" } else { "NO" }.to_owned());
                 }
-                Outcome::Failed(reason) => {
+                PairResult::Failed(error) => {
                     row.extend(["FAILED".to_owned(), "-".to_owned()]);
-                    reasons.push(format!("\n{} to {}: {reason}\n", way.from, way.to));
+                    errors.push(format!("\n{} to {}: {error}\n", pair.from, pair.to));
                 }
             }
         }
         rows.push(row);
     }
-    columns(&rows) + &reasons.concat()
+    columns(&rows) + &errors.concat()
 }
 
-/// A line for each way.
-pub(super) fn speeds(speeds: &[Speed]) -> String {
+/// A line for each path.
+pub(super) fn throughputs(measured: &[PathThroughput]) -> String {
     let head = ["one TCP connection", "IPv4", "IPv6"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for speed in speeds {
-        let [v4, v6] = speed.by.map(|bits| format!("{:.0} Mbit/s", bits / 1e6));
-        rows.push(vec![speed.way.to_owned(), v4, v6]);
+    for path in measured {
+        let [v4, v6] = path
+            .bits_per_second
+            .map(|bits| format!("{:.0} Mbit/s", bits / 1e6));
+        rows.push(vec![path.path.to_owned(), v4, v6]);
     }
     columns(&rows)
 }
 
-/// Pads columns to the same width, two spaces apart. What begins with a digit goes to the right.
+/// Pads columns to the same width; numbers are aligned right.
 fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
@@ -79,33 +81,33 @@ mod tests {
 
     use super::*;
 
-    fn reached(micros: u64, is_source_kept: bool) -> Outcome {
-        Outcome::Reached {
+    fn reached(micros: u64, is_source_kept: bool) -> PairResult {
+        PairResult::Reached {
             latency: Duration::from_micros(micros),
             is_source_kept,
         }
     }
 
     #[test]
-    fn every_way_has_a_line_and_every_failure_a_reason() {
-        let way = |to: &str, path: &str, by| Way {
+    fn every_pair_has_a_line_and_every_failure_its_error() {
+        let pair = |to: &str, path: &str, results| Pair {
             from: "node-1/a".to_owned(),
             to: to.to_owned(),
             path: path.to_owned(),
-            by,
+            results,
         };
-        let text = ways(&[
-            way(
+        let text = pairs(&[
+            pair(
                 "node-1/b",
                 "same node",
                 [reached(80, true), reached(91, true)],
             ),
-            way(
+            pair(
                 "node-3/a",
                 "relay",
                 [
                     reached(12_340, false),
-                    Outcome::Failed("no answer".to_owned()),
+                    PairResult::Failed("no answer".to_owned()),
                 ],
             ),
         ]);
@@ -120,10 +122,10 @@ node-1/a to node-3/a: no answer
     }
 
     #[test]
-    fn speeds_are_in_megabits() {
-        let text = speeds(&[Speed {
-            way: "pod to pod",
-            by: [1_234_567_890.0, 9_400_000.0],
+    fn throughput_is_in_megabits() {
+        let text = throughputs(&[PathThroughput {
+            path: "pod to pod",
+            bits_per_second: [1_234_567_890.0, 9_400_000.0],
         }]);
         let expected = "\
 one TCP connection  IPv4         IPv6

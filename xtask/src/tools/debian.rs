@@ -5,29 +5,38 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::run::{is_root, run_patiently, say};
+use crate::privilege::as_root;
+use crate::process::{progress, run_with_retry};
 
-/// Installs in a mount namespace where no systemd is to be seen: package scripts start or
-/// restart services only through it, and the host's own services must stay as they are. A
-/// `policy-rc.d` would do the same, but a killed run would leave it behind.
-const INSTALL_UNSEEN: &str = r#"
+/// Installs in a mount namespace that hides systemd, so that package scripts start or restart no
+/// service. A `policy-rc.d` would do the same, but a killed run would leave it behind.
+const INSTALL_WITHOUT_SYSTEMD: &str = r#"
 if [ -d /run/systemd ]; then mount -t tmpfs none /run/systemd; fi
 exec apt-get "$@"
 "#;
 
-/// Those of these packages that are not installed.
+/// The packages that are not installed.
 pub(super) fn missing_packages(wanted: &[&'static str]) -> Result<Vec<&'static str>> {
+    if wanted.is_empty() {
+        return Ok(vec![]);
+    }
     // It exits with 1 if any is unknown, and still prints the others.
     let listed = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${db:Status-Abbrev} ${Package}\n"])
         .args(wanted)
         .output()
-        .context("start dpkg-query: this needs Debian 12, or a system derived from it")?;
+        .with_context(|| {
+            format!(
+                "start dpkg-query: the tools come from apt-get, so this needs Debian 12 or a system \
+                 derived from it, with {}",
+                wanted.join(" ")
+            )
+        })?;
     let listed = String::from_utf8_lossy(&listed.stdout);
     Ok(not_installed(wanted, &listed))
 }
 
-/// The abbreviation's second letter is the state; the first is what somebody wants it to be.
+/// The abbreviation's first letter is the desired state, the second the actual one.
 fn not_installed(wanted: &[&'static str], listed: &str) -> Vec<&'static str> {
     let installed: Vec<&str> = listed
         .lines()
@@ -38,69 +47,65 @@ fn not_installed(wanted: &[&'static str], listed: &str) -> Vec<&'static str> {
     wanted.iter().filter(lacks).copied().collect()
 }
 
-/// Installs what is missing.
+/// Installs what is missing, as root.
 pub(super) fn install_missing(start: Instant, wanted: &[&'static str]) -> Result<()> {
     let missing = missing_packages(wanted)?;
     if missing.is_empty() {
         return Ok(());
     }
-    say(start, &format!("debian: missing {}", missing.join(" ")));
-    if !is_root()? {
-        bail!(
-            "installing packages needs root: run \"make tools\" as root once, \
-             or install them yourself: apt-get install {}",
-            missing.join(" ")
-        );
-    }
     update_lists(start);
-    // Apart from the installation, because hiding systemd may hide its resolver too.
-    run_patiently(start, "apt-get download", || {
-        let mut command = apt_get(&["install", "--download-only"]);
-        command.args(&missing);
-        command
-    })?;
-    run_patiently(start, "apt-get install", || {
-        let mut command = Command::new("unshare");
-        command
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-ec",
-                INSTALL_UNSEEN,
-                "sh",
-            ])
-            .args(OPTIONS)
-            .args(["install", "--no-download"])
-            .args(&missing)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            // The same for systems of the older kind, whose scripts ask for the run level.
-            .env("RUNLEVEL", "1");
-        command
-    })?;
+    // Downloaded separately, because hiding systemd may hide its resolver too.
+    let mut download = apt_get(&["install", "--download-only"]);
+    download.args(&missing);
+    run_as_root_with_retry(start, "apt-get download", download)?;
+    let mut install = Command::new("unshare");
+    install
+        .args(["--mount", "--propagation", "private"])
+        .args(["sh", "-ec", INSTALL_WITHOUT_SYSTEMD, "sh"])
+        .args(OPTIONS)
+        .args(["install", "--no-download"])
+        .args(&missing)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // For System V scripts, which ask for the run level.
+        .env("RUNLEVEL", "1");
+    run_as_root_with_retry(start, "apt-get install", install)?;
     let missing = missing_packages(wanted)?;
     if !missing.is_empty() {
-        bail!("apt-get went well, yet dpkg lacks {}", missing.join(" "));
+        bail!(
+            "apt-get succeeded, but dpkg does not list {}",
+            missing.join(" ")
+        );
     }
     Ok(())
 }
 
-/// Makes apt's lists of packages new, if that can be done.
+fn run_as_root_with_retry(start: Instant, what: &str, command: Command) -> Result<()> {
+    let command = as_root(command)?;
+    run_with_retry(start, what, || copy(&command))
+}
+
+/// `Command` has no `Clone`.
+fn copy(command: &Command) -> Command {
+    let mut copy = Command::new(command.get_program());
+    copy.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            copy.env(name, value);
+        }
+    }
+    copy
+}
+
+/// Updates apt's package lists, if possible.
 pub(super) fn update_lists(start: Instant) {
-    // A source of the machine's owner may be broken for good, and nothing of ours come from it.
-    if let Err(error) = run_patiently(start, "apt-get update", || {
-        apt_get(&["update", "--error-on=any"])
-    }) {
-        say(
-            start,
-            &format!("going on with the package lists there are: {error:#}"),
-        );
+    let update = apt_get(&["update", "--error-on=any"]);
+    // One of the machine's sources may be broken for good, and we may need nothing from it.
+    if let Err(error) = run_as_root_with_retry(start, "apt-get update", update) {
+        progress(start, &format!("using the old package lists: {error:#}"));
     }
 }
 
-/// A machine with Docker's own containerd would lose it to Debian's, hence `--no-remove`: there
-/// a person decides.
+/// `--no-remove`: a machine with Docker's own containerd must not lose it to Debian's.
 const OPTIONS: &[&str] = &[
     "--quiet",
     "--quiet",
@@ -111,7 +116,7 @@ const OPTIONS: &[&str] = &[
     "-oDPkg::Lock::Timeout=300",
 ];
 
-/// `apt-get`, asking nothing and saying little.
+/// `apt-get` without questions.
 pub(super) fn apt_get(args: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command
@@ -126,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_installed_now_counts() {
+    fn removed_and_unpacked_packages_are_missing() {
         let state = |name: &str| match name {
             "socat" => "rc ",
             "runc" => "hi ",

@@ -1,4 +1,4 @@
-//! Programs built from Go modules. The checksum database stays on: it pins what a version is.
+//! Programs built from Go modules. The checksum database stays on: it pins the contents of a version.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,14 +10,13 @@ use anyhow::{Context, Result};
 use lab::tools::{GoModule, cache_dir};
 use serde_json::Value;
 
-use super::{fresh_dir, remove_dir};
-use crate::run::{output, run_patiently, say};
+use super::{create_work_dir, remove_dir};
+use crate::process::{output, progress, run_with_retry};
 
-/// What the newest of the modules asks for. An older Go fetches that itself, if it may, or says so.
+/// Required by the newest of the modules. An older Go downloads it, unless `GOTOOLCHAIN` forbids that.
 ///
-/// A module that names no version of Go counts as an old one, and gets its dependencies in other
-/// versions than its authors chose: <https://go.dev/ref/mod#graph-pruning>
-const GO_NEEDED: &str = "1.26.6";
+/// Our `go.mod` must name a version, or Go resolves dependencies to other versions than upstream's: <https://go.dev/ref/mod#graph-pruning>
+pub(super) const GO_NEEDED: &str = "1.26.6";
 
 /// Builds the programs of a module that the cache lacks. The caller holds the cache's lock.
 pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
@@ -26,54 +25,54 @@ pub(super) fn build_missing(start: Instant, module: &GoModule) -> Result<()> {
         return Ok(());
     }
     let what = format!("{} {}", module.name, module.version);
-    say(start, &format!("{what}: building {}", missing.join(" ")));
+    progress(start, &format!("{what}: building {}", missing.join(" ")));
 
-    let fresh = fresh_dir(&cache_dir(), &what.replace(' ', "-"))?;
+    let work = create_work_dir(&cache_dir(), &what.replace(' ', "-"))?;
     let bin = module.bin_dir();
-    fs::create_dir_all(&bin).with_context(|| format!("make {}", bin.display()))?;
+    fs::create_dir_all(&bin).with_context(|| format!("create {}", bin.display()))?;
 
     let build = || -> Result<()> {
-        let module_dir = prepare(start, &what, module, &fresh)?;
-        // One after the other: of what takes minutes, that which is done stays when the rest fails.
+        let module_dir = prepare(start, &what, module, &work)?;
+        // One after the other: a failure keeps the programs that are complete.
         for package in &missing {
             let name = module.program_of(package);
-            let built = fresh.join(name);
-            run_patiently(start, &format!("{what}: {name}"), || {
+            let built = work.join(name);
+            run_with_retry(start, &format!("{what}: {name}"), || {
                 go_build(module, package, &module_dir, &built)
             })?;
-            // A test that looks meanwhile finds a whole program or none.
+            // Atomic: a test finds the complete program or none.
             fs::rename(&built, bin.join(name))
                 .with_context(|| format!("put {name} into {}", bin.display()))?;
         }
         Ok(())
     };
     build().with_context(|| {
-        let found = go_version().unwrap_or_else(|error| format!("here is none ({error:#})"));
+        let found = go_version().unwrap_or_else(|error| format!("Go is missing ({error:#})"));
         format!("build {what} from source: that needs Go {GO_NEEDED} or newer, {found}")
     })?;
-    remove_dir(&fresh)
+    remove_dir(&work)
 }
 
 fn go_version() -> Result<String> {
     let version = output(Command::new("go").args(["env", "GOVERSION"]))?;
-    Ok(format!("here is {}", version.trim()))
+    Ok(format!("this is {}", version.trim()))
 }
 
-/// Makes a module of ours, in which the other one is built as a dependency.
-fn prepare(start: Instant, what: &str, module: &GoModule, fresh: &Path) -> Result<PathBuf> {
-    let dir = fresh.join("module");
-    fs::create_dir(&dir).with_context(|| format!("make {}", dir.display()))?;
-    put(&dir.join("go.mod"), &bare_go_mod())?;
+/// Creates a module of our own that has the other one as its dependency.
+fn prepare(start: Instant, what: &str, module: &GoModule, work: &Path) -> Result<PathBuf> {
+    let dir = work.join("module");
+    fs::create_dir(&dir).with_context(|| format!("create {}", dir.display()))?;
+    write(&dir.join("go.mod"), &bare_go_mod())?;
     let theirs = download(start, what, module, &dir)?;
     let go_mod_path = theirs.join("go.mod");
     let their_go_mod = fs::read_to_string(&go_mod_path)
         .with_context(|| format!("read {}", go_mod_path.display()))?;
-    put(&dir.join("go.mod"), &go_mod(module, &their_go_mod))?;
-    take_checksums(&theirs, &dir)?;
+    write(&dir.join("go.mod"), &go_mod(module, &their_go_mod))?;
+    append_checksums(&theirs, &dir)?;
     Ok(dir)
 }
 
-fn put(path: &Path, text: &str) -> Result<()> {
+fn write(path: &Path, text: &str) -> Result<()> {
     File::create(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .with_context(|| format!("write {}", path.display()))
@@ -83,9 +82,8 @@ fn bare_go_mod() -> String {
     format!("module headcni.invalid/tools\n\ngo {GO_NEEDED}\n")
 }
 
-/// A module that needs just the one to be built. `go install path@version` would ask for the list
-/// of all versions, which not every proxy has, and refuses modules that replace others; this way asks
-/// for nothing but the version.
+/// A module that requires just the one to be built. `go install path@version` would ask for the list
+/// of all versions, which not every proxy has, and refuses modules with `replace` directives.
 fn go_mod(module: &GoModule, theirs: &str) -> String {
     let bare = bare_go_mod();
     let mut lines = vec![format!("require {} {}\n", module.path, module.version)];
@@ -105,7 +103,7 @@ fn siblings(go_mod: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Fetches the module's files, and returns where they are.
+/// Downloads the module's files and returns their directory.
 fn download(start: Instant, what: &str, module: &GoModule, within: &Path) -> Result<PathBuf> {
     let download = || {
         let mut command = Command::new("go");
@@ -114,20 +112,21 @@ fn download(start: Instant, what: &str, module: &GoModule, within: &Path) -> Res
         command.env("GOWORK", "off").current_dir(within);
         command
     };
-    run_patiently(start, what, download)?;
-    let told: Value = serde_json::from_str(&output(&mut download())?)
-        .with_context(|| format!("read where go has put {what}"))?;
-    let dir = told["Dir"].as_str().context("go told no directory")?;
+    run_with_retry(start, what, download)?;
+    let answer: Value = serde_json::from_str(&output(&mut download())?)
+        .with_context(|| format!("parse the output of go mod download for {what}"))?;
+    let dir = answer["Dir"]
+        .as_str()
+        .context("go mod download printed no Dir")?;
     Ok(PathBuf::from(dir))
 }
 
-/// Takes over the checksums that the module's authors have noted. The database pins those of the
-/// module itself; it need not know all of its dependencies.
-fn take_checksums(theirs: &Path, within: &Path) -> Result<()> {
+/// Appends upstream's `go.sum`: the checksum database need not know all of its dependencies.
+fn append_checksums(theirs: &Path, within: &Path) -> Result<()> {
     let theirs = theirs.join("go.sum");
     if theirs.exists() {
         let text = fs::read(&theirs).with_context(|| format!("read {}", theirs.display()))?;
-        // Go may have added lines of its own, which go on to hold.
+        // Appended, because Go may have written lines already.
         let path = within.join("go.sum");
         File::options()
             .create(true)
@@ -148,7 +147,7 @@ fn go_build(module: &GoModule, package: &str, within: &Path, built: &Path) -> Co
         "." => module.path.to_owned(),
         package => format!("{}/{package}", module.path),
     });
-    // Whatever someone cross-compiles at the moment, tests run here.
+    // The programs run on this machine, whatever the caller cross-compiles.
     for variable in ["GOOS", "GOARCH", "GO111MODULE"] {
         command.env_remove(variable);
     }
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_asks_for_one_version() {
+    fn our_module_requires_one_version() {
         let lines = [
             "module headcni.invalid/tools",
             "",
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_of_the_same_repository_come_in_their_published_version() {
+    fn modules_of_the_same_repository_are_replaced_by_their_published_version() {
         let theirs = "module k8s.io/kubernetes\n\nreplace (\n\
                       \tk8s.io/api => ./staging/src/k8s.io/api\n\
                       \texample.org/a => example.org/b v1.0.0\n)\n\
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_stripped_and_know_their_version_where_they_ask_for_it() {
+    fn programs_are_stripped_and_stamped_with_their_version() {
         assert_eq!(linker_flags(&CNI), "-s -w");
         assert_eq!(
             linker_flags(&TAILSCALE),

@@ -1,4 +1,4 @@
-//! Debian packages, unpacked into the cache: their files and scripts don't touch the machine.
+//! Debian packages, unpacked into the cache instead of being installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use lab::tools::{DebianTree, cache_dir};
 
 use super::debian::{apt_get, update_lists};
-use super::{fresh_dir, remove_dir};
-use crate::run::{run, run_patiently, say};
+use super::{create_work_dir, remove_dir};
+use crate::process::{progress, run, run_with_retry};
 
-/// What apt has downloaded for an installation.
+/// Where apt puts what it downloads for an installation.
 const APT_CACHE: &str = "/var/cache/apt/archives";
 
 /// Unpacks a tree that the cache lacks. The caller holds the cache's lock.
@@ -22,11 +22,11 @@ pub(super) fn unpack_missing(start: Instant, tree: &DebianTree) -> Result<()> {
         return Ok(());
     }
     let what = format!("{} {}", tree.name, tree.version);
-    say(start, &format!("{what}: missing {}", missing.join(" ")));
+    progress(start, &format!("{what}: missing {}", missing.join(" ")));
 
-    let (fresh, dir) = (fresh_dir(&cache_dir(), tree.name)?, tree.dir());
-    let (archives, root) = (fresh.join("archives"), fresh.join("root"));
-    fs::create_dir(&root).with_context(|| format!("make {}", root.display()))?;
+    let (work, dir) = (create_work_dir(&cache_dir(), tree.name)?, tree.dir());
+    let (archives, root) = (work.join("archives"), work.join("root"));
+    fs::create_dir(&root).with_context(|| format!("create {}", root.display()))?;
     fetch(start, tree, &archives).with_context(|| {
         format!("fetch {what}, which is Debian 12's: apt needs a source and a list of it")
     })?;
@@ -37,32 +37,29 @@ pub(super) fn unpack_missing(start: Instant, tree: &DebianTree) -> Result<()> {
     }
     merge_lib(&root)?;
 
-    // Here if the list of packages has grown since.
+    // It exists if the list of packages has grown since.
     if dir.exists() {
         remove_dir(&dir)?;
     }
     let parent = dir.parent().context("a tree has a parent directory")?;
-    fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;
+    fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
     fs::rename(&root, &dir).with_context(|| format!("put {what} into {}", dir.display()))?;
-    remove_dir(&fresh)?;
+    remove_dir(&work)?;
 
     let missing = tree.missing();
     if !missing.is_empty() {
-        bail!("{} lacks {} still", dir.display(), missing.join(" "));
+        bail!("{} still lacks {}", dir.display(), missing.join(" "));
     }
     Ok(())
 }
 
-/// Downloads a tree's packages. Neither root nor new lists are needed, if the lists there are do.
+/// Downloads a tree's packages; updates the package lists only if they are too old for that.
 fn fetch(start: Instant, tree: &DebianTree, into: &Path) -> Result<()> {
-    // apt has said why; any other reason comes again.
+    // apt has printed why.
     if download(start, tree, into).is_err() {
-        say(
-            start,
-            "apt-get download: trying again with new package lists",
-        );
+        progress(start, "apt-get download: retrying with new package lists");
         update_lists(start);
-        // What came of the first try may be of other versions.
+        // What the first attempt downloaded may be of other versions.
         remove_dir(into)?;
         download(start, tree, into)?;
     }
@@ -70,19 +67,19 @@ fn fetch(start: Instant, tree: &DebianTree, into: &Path) -> Result<()> {
 }
 
 fn download(start: Instant, tree: &DebianTree, into: &Path) -> Result<()> {
-    fs::create_dir(into).with_context(|| format!("make {}", into.display()))?;
-    take_from_apt_cache(tree, into)?;
-    run_patiently(start, "apt-get download", || apt_download(tree, into))
+    fs::create_dir(into).with_context(|| format!("create {}", into.display()))?;
+    copy_from_apt_cache(tree, into)?;
+    run_with_retry(start, "apt-get download", || apt_download(tree, into))
 }
 
-/// Copies what apt has already, because its `download` would fetch it nonetheless. It takes a file
-/// of the right name and size, as it does in its own cache.
-fn take_from_apt_cache(tree: &DebianTree, into: &Path) -> Result<()> {
+/// Copies what apt's cache has, because `apt-get download` ignores that cache. It accepts a file of
+/// the right name and size.
+fn copy_from_apt_cache(tree: &DebianTree, into: &Path) -> Result<()> {
     let listed = apt_download(tree, into)
         .arg("--print-uris")
         .output()
         .context("start apt-get")?;
-    // If it failed, the download will too, and say why.
+    // If this failed, the download will too, with a message.
     for name in file_names(&String::from_utf8_lossy(&listed.stdout)) {
         let cached = Path::new(APT_CACHE).join(name);
         if cached.is_file() {
@@ -93,14 +90,14 @@ fn take_from_apt_cache(tree: &DebianTree, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The second word of each line is the file's name; the first is where it comes from.
+/// Each line has a quoted URL, then the file name.
 fn file_names(listed: &str) -> impl Iterator<Item = &str> {
     let lines = listed.lines().filter(|line| line.starts_with('\''));
     lines.filter_map(|line| line.split(' ').nth(1))
 }
 
 fn apt_download(tree: &DebianTree, into: &Path) -> Command {
-    // The cache is its owner's, and apt's own user can't write into it.
+    // apt's own user can't write into the cache.
     let mut command = apt_get(&["-oAPT::Sandbox::User=root", "download"]);
     command
         .arg(format!("{}={}*", tree.name, tree.version))
@@ -109,7 +106,7 @@ fn apt_download(tree: &DebianTree, into: &Path) -> Command {
     command
 }
 
-/// Moves libraries from `lib` to where Debian 12 has them: its `/lib` is a link to `/usr/lib`.
+/// Moves `lib` to `usr/lib`, where Debian 12 has it (<https://wiki.debian.org/UsrMerge>).
 fn merge_lib(root: &Path) -> Result<()> {
     let lib = root.join("lib");
     if lib.exists() {
@@ -135,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apt_tells_the_names_of_files() {
+    fn file_names_are_read_from_print_uris() {
         let listed = "'http://deb.debian.org/debian/pool/main/s/shadow/libsubid4_4.13_amd64.deb' \
                       libsubid4_1%3a4.13_amd64.deb 212380 SHA256:00\n\
                       N: something else\n";

@@ -1,12 +1,12 @@
-//! Whether the daemon's own loop still turns.
+//! Liveness of the daemon's main loop.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A loop that was silent for longer hangs.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// A main loop without a heartbeat for longer hangs.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The last sign of life of the main loop, which gives one every few seconds.
+/// The last heartbeat of the main loop, which has one every few seconds.
 #[derive(Debug)]
 pub struct Heartbeat {
     last: Mutex<Instant>,
@@ -21,21 +21,20 @@ impl Default for Heartbeat {
 }
 
 impl Heartbeat {
-    /// A sign of life.
+    /// Records a heartbeat.
     pub fn beat(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.set(Instant::now());
     }
 
-    /// How long the loop has been silent, if that is too long.
-    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+    /// The time since the last heartbeat, if that exceeds the timeout.
+    pub(super) fn overdue(&self, now: Instant) -> Option<Duration> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let silence = now.saturating_duration_since(last);
-        (silence > LONGEST_SILENCE).then_some(silence)
+        let age = now.saturating_duration_since(last);
+        (age > TIMEOUT).then_some(age)
     }
 
-    #[cfg(test)]
-    pub(super) fn be_silent_for(&self, silence: Duration) {
-        *self.last.lock().unwrap() = Instant::now().checked_sub(silence).unwrap();
+    pub(super) fn set(&self, last: Instant) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 }
 
@@ -44,16 +43,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_is_dead_after_half_a_minute_of_silence_and_lives_again_with_a_beat() {
+    fn a_loop_hangs_after_30_seconds_without_a_heartbeat_and_recovers_with_one() {
         let heartbeat = Heartbeat::default();
         let now = Instant::now();
-        assert_eq!(heartbeat.silence(now), None);
-        assert_eq!(heartbeat.silence(now + LONGEST_SILENCE / 2), None);
-        let later = now + LONGEST_SILENCE + Duration::from_secs(1);
-        assert!(heartbeat.silence(later).unwrap() > LONGEST_SILENCE);
-        heartbeat.be_silent_for(Duration::from_mins(1));
-        assert!(heartbeat.silence(Instant::now()).is_some());
+        assert_eq!(heartbeat.overdue(now), None);
+        assert_eq!(heartbeat.overdue(now + TIMEOUT / 2), None);
+        let later = now + TIMEOUT + Duration::from_secs(1);
+        assert!(heartbeat.overdue(later).unwrap() > TIMEOUT);
+        heartbeat.set(now.checked_sub(Duration::from_mins(1)).unwrap());
+        assert!(heartbeat.overdue(Instant::now()).is_some());
         heartbeat.beat();
-        assert_eq!(heartbeat.silence(Instant::now()), None);
+        assert_eq!(heartbeat.overdue(Instant::now()), None);
     }
 }

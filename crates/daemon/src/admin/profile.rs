@@ -1,10 +1,9 @@
-//! `/debug/pprof`: where the daemon's CPU time and memory go, for `pprof`.
+//! `/debug/pprof`: CPU profiles of the daemon for `pprof`.
 //!
-//! Off unless the configuration says so, and for this machine only: a profile shows internals and
-//! costs CPU and memory. One CPU profile at a time, for a minute at the most. What is allocated is
-//! sampled as long as profiles are on.
+//! Off by default and for local clients only: a profile shows internals and costs CPU time. One
+//! profile at a time, of at most a minute.
 
-// The profiler reads stacks of these processors only; a build for another one has none.
+// The profiler can unwind stacks on these architectures only.
 #[cfg(all(
     feature = "profiling",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -17,36 +16,36 @@ mod profiler;
 #[path = "profile/no_profiler.rs"]
 mod profiler;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::extract::{Query, Request, State};
+use axum::Router;
+use axum::extract::{ConnectInfo, Extension, Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
 use serde::Deserialize;
 
-use self::profiler::{ProfilerError, Sampling};
-use super::client::Client;
-use super::routes::say;
-use crate::config::Monitoring;
+use self::profiler::ProfilerError;
+use super::routes::text_response;
+use crate::connections;
+use node_config::Monitoring;
 
-/// As Go's own servers have it.
+type Client = connections::Client<SocketAddr>;
+
+/// As in Go's net/http/pprof.
 const DEFAULT_SECONDS: u64 = 30;
 const MAX_SECONDS: u64 = 60;
 
-/// Whether profiles may be taken, and whether one is.
+/// Whether profiles are enabled, and whether one is being taken.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    /// Profiles may be taken while this is there.
-    sampling: Mutex<Option<Sampling>>,
-    /// Whoever takes a CPU profile has it.
+    is_enabled: AtomicBool,
     running: tokio::sync::Mutex<()>,
-    /// Whoever takes a heap profile has it.
-    reading: tokio::sync::Mutex<()>,
 }
 
 impl Profiles {
@@ -57,27 +56,17 @@ impl Profiles {
     }
 
     pub(super) fn reload(&self, monitoring: &Monitoring) {
-        let mut sampling = self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
-        if !monitoring.pprof {
-            *sampling = None;
-        } else if sampling.is_none() {
-            *sampling = Some(profiler::sample());
-        }
-    }
-
-    fn are_allowed(&self) -> bool {
-        let sampling = self.sampling.lock();
-        sampling.unwrap_or_else(PoisonError::into_inner).is_some()
+        self.is_enabled.store(monitoring.pprof, Ordering::Relaxed);
     }
 }
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
 enum ProfileError {
-    #[error("a profile is being taken: one at a time")]
+    #[error("another profile is being taken")]
     Busy,
-    #[error("seconds={0}: a profile takes 1 to {MAX_SECONDS} seconds")]
-    TooLong(u64),
+    #[error("seconds={0}: must be 1 to {MAX_SECONDS}")]
+    InvalidLength(u64),
     #[error(transparent)]
     Profiler(#[from] ProfilerError),
 }
@@ -86,10 +75,10 @@ impl IntoResponse for ProfileError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::Busy => StatusCode::CONFLICT,
-            Self::TooLong(_) => StatusCode::BAD_REQUEST,
+            Self::InvalidLength(_) => StatusCode::BAD_REQUEST,
             Self::Profiler(error) => error.status(),
         };
-        say(status, self)
+        text_response(status, self)
     }
 }
 
@@ -98,80 +87,92 @@ pub(super) fn router(profiles: Arc<Profiles>) -> Router {
         .route("/debug/pprof", get(index))
         .route("/debug/pprof/", get(index))
         .route("/debug/pprof/profile", get(profile))
-        .route("/debug/pprof/heap", get(heap))
-        .layer(middleware::from_fn_with_state(Arc::clone(&profiles), gate))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&profiles),
+            authorize,
+        ))
         .with_state(profiles)
 }
 
-/// Lets those pass who may see internals.
-async fn gate(State(profiles): State<Arc<Profiles>>, request: Request, next: Next) -> Response {
-    let is_local = request
-        .extensions()
-        .get::<Client>()
-        .is_some_and(Client::is_local);
-    if !profiles.are_allowed() {
-        say(
+async fn authorize(
+    State(profiles): State<Arc<Profiles>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let client = request.extensions().get::<ConnectInfo<Client>>();
+    let is_local = client.is_some_and(|client| is_loopback(client.0.address));
+    if !profiles.is_enabled.load(Ordering::Relaxed) {
+        text_response(
             StatusCode::NOT_FOUND,
-            "profiles are off: monitoring.pprof switches them on, and SIGHUP makes it known",
+            "profiles are disabled: set monitoring.pprof and send SIGHUP",
         )
     } else if !is_local {
-        say(
+        text_response(
             StatusCode::FORBIDDEN,
-            "profiles are for this machine: ask from 127.0.0.1 or ::1",
+            "profiles are served to 127.0.0.1 and ::1 only",
         )
     } else {
         next.run(request).await
     }
 }
 
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
 async fn index() -> Response {
-    say(
+    text_response(
         StatusCode::OK,
         format_args!(
-            "/debug/pprof/profile?seconds={DEFAULT_SECONDS} takes a CPU profile, for \
-             {MAX_SECONDS} seconds at the most\n\
-             /debug/pprof/heap shows who allocated the memory that is in use"
+            "/debug/pprof/profile?seconds={DEFAULT_SECONDS} takes a CPU profile of at most \
+             {MAX_SECONDS} seconds"
         ),
     )
 }
 
 #[derive(Debug, Deserialize)]
-struct Wanted {
+struct ProfileQuery {
     seconds: Option<u64>,
 }
 
 async fn profile(
     State(profiles): State<Arc<Profiles>>,
-    Extension(client): Extension<Client>,
-    Query(wanted): Query<Wanted>,
+    Extension(ConnectInfo(client)): Extension<ConnectInfo<Client>>,
+    Query(query): Query<ProfileQuery>,
 ) -> Result<Response, ProfileError> {
-    let seconds = wanted.seconds.unwrap_or(DEFAULT_SECONDS);
+    let seconds = query.seconds.unwrap_or(DEFAULT_SECONDS);
     if !(1..=MAX_SECONDS).contains(&seconds) {
-        return Err(ProfileError::TooLong(seconds));
+        return Err(ProfileError::InvalidLength(seconds));
     }
     let _running = profiles
         .running
         .try_lock()
         .map_err(|_| ProfileError::Busy)?;
     let length = Duration::from_secs(seconds);
-    client.wait_for(length);
+    client.extend_deadline(length);
     let profile = profiler::cpu_profile(length).await?;
-    Ok(file("profile", profile))
-}
-
-async fn heap(State(profiles): State<Arc<Profiles>>) -> Result<Response, ProfileError> {
-    // One after the other: each reads the names of all functions.
-    let _reading = profiles.reading.lock().await;
-    Ok(file("heap", profiler::heap_profile().await?))
-}
-
-fn file(name: &str, content: Vec<u8>) -> Response {
     let headers = [
-        (CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (
-            CONTENT_DISPOSITION,
-            format!("attachment; filename=\"{name}\""),
-        ),
+        (CONTENT_TYPE, "application/octet-stream"),
+        (CONTENT_DISPOSITION, "attachment; filename=\"profile\""),
     ];
-    (headers, content).into_response()
+    Ok((headers, profile).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("127.0.0.1:1", true)]
+    #[case("127.8.8.8:1", true)]
+    #[case("[::1]:1", true)]
+    #[case("[::ffff:127.0.0.1]:1", true)]
+    #[case("10.244.1.7:1", false)]
+    #[case("[::ffff:10.244.1.7]:1", false)]
+    #[case("[fe80::1]:1", false)]
+    fn only_loopback_clients_are_local(#[case] address: SocketAddr, #[case] expected: bool) {
+        assert_eq!(is_loopback(address), expected);
+    }
 }

@@ -1,4 +1,4 @@
-//! What is asked, and what is answered.
+//! The paths of the admin server and their handlers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,46 +6,46 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::Sources;
+use super::AdminContext;
 use super::profile::{self, Profiles};
-use crate::metrics::Exposition;
+use crate::socket::readiness;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All that is served.
-pub(super) fn router(sources: Sources, profiles: Arc<Profiles>) -> Router {
+pub(super) fn router(context: AdminContext, profiles: Arc<Profiles>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(sources)
+        .with_state(context)
         .merge(profile::router(profiles))
         .fallback(async || {
-            say(
+            text_response(
                 StatusCode::NOT_FOUND,
-                "here are /healthz, /ready, /metrics and /debug/pprof",
+                "not found: try /healthz, /ready, /metrics or /debug/pprof",
             )
         })
-        .layer(middleware::from_fn(polite))
+        .layer(middleware::from_fn(without_body))
 }
 
 /// A line of text.
-pub(super) fn say(status: StatusCode, text: impl std::fmt::Display) -> Response {
+pub(super) fn text_response(status: StatusCode, text: impl std::fmt::Display) -> Response {
     (status, [(CONTENT_TYPE, PLAIN_TEXT)], format!("{text}\n")).into_response()
 }
 
-/// Nobody has anything to send us, and answers are of this moment.
-async fn polite(request: Request, next: Next) -> Response {
+/// Rejects request bodies, and forbids caching of responses.
+async fn without_body(request: Request, next: Next) -> Response {
     let mut response = if request.body().is_end_stream() {
         next.run(request).await
     } else {
-        say(StatusCode::PAYLOAD_TOO_LARGE, "a request has no body here")
+        text_response(StatusCode::PAYLOAD_TOO_LARGE, "requests have no body here")
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -53,40 +53,39 @@ async fn polite(request: Request, next: Next) -> Response {
     response
 }
 
-async fn healthz(State(sources): State<Sources>) -> Response {
-    match sources.heartbeat.silence(Instant::now()) {
-        None => say(StatusCode::OK, "ok"),
-        Some(silence) => say(
+async fn healthz(State(context): State<AdminContext>) -> Response {
+    match context.heartbeat.overdue(Instant::now()) {
+        None => text_response(StatusCode::OK, "ok"),
+        Some(age) => text_response(
             StatusCode::SERVICE_UNAVAILABLE,
-            format_args!("the main loop has not turned for {} s", silence.as_secs()),
+            format_args!("no heartbeat of the main loop for {} s", age.as_secs()),
         ),
     }
 }
 
-async fn ready(State(sources): State<Sources>) -> Response {
-    let report = sources.conditions.report();
-    let status = if report.ready {
+async fn ready(State(context): State<AdminContext>) -> Response {
+    let readiness = readiness(&context.conditions);
+    let status = if readiness.ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    match serde_json::to_string_pretty(&report) {
+    match serde_json::to_string_pretty(&readiness) {
         Ok(mut json) => {
             json.push('\n');
             (status, [(CONTENT_TYPE, "application/json")], json).into_response()
         }
-        Err(error) => say(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(error) => text_response(StatusCode::INTERNAL_SERVER_ERROR, error),
     }
 }
 
-async fn metrics(State(sources): State<Sources>, headers: HeaderMap) -> Response {
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    let exposition = Exposition::accepted_by(accept);
-    let render = move || sources.metrics.render(&sources.conditions, exposition);
+/// Always OpenMetrics: Prometheus since 2.5 parses by `Content-Type`, whatever it accepted.
+async fn metrics(State(context): State<AdminContext>) -> Response {
+    let render = move || context.metrics.render(&context.conditions);
     match tokio::task::spawn_blocking(render).await {
-        Ok(Ok(body)) => ([(CONTENT_TYPE, exposition.content_type())], body).into_response(),
-        Ok(Err(error)) => say(StatusCode::INTERNAL_SERVER_ERROR, error),
-        Err(error) => say(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Ok(body)) => ([(CONTENT_TYPE, OPENMETRICS)], body).into_response(),
+        Ok(Err(error)) => text_response(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(error) => text_response(StatusCode::INTERNAL_SERVER_ERROR, error),
     }
 }
 
@@ -95,35 +94,35 @@ mod tests {
     use std::time::Duration;
 
     use axum::body::Body;
-    use hyper::service::Service;
-    use hyper_util::service::TowerToHyperService;
+    use tower::ServiceExt;
 
     use super::*;
-    use crate::config::Monitoring;
+    use node_config::Monitoring;
 
     #[tokio::test]
-    async fn a_main_loop_that_hangs_is_told_with_the_time_of_its_silence() {
-        let sources = Sources {
+    async fn a_hanging_main_loop_is_unhealthy() {
+        let context = AdminContext {
             heartbeat: Arc::default(),
             conditions: Arc::default(),
             metrics: Arc::default(),
         };
         let profiles = Arc::new(Profiles::new(&Monitoring::default()));
-        let router = TowerToHyperService::new(router(sources.clone(), profiles));
-        let ask = async || {
+        let router = router(context.clone(), profiles);
+        let get = async || {
             let request = Request::get("/healthz").body(Body::empty()).unwrap();
-            let response = router.call(request).await.unwrap();
+            let response = router.clone().oneshot(request).await.unwrap();
             let status = response.status();
             let body = axum::body::to_bytes(response.into_body(), 1000)
                 .await
                 .unwrap();
             (status, String::from_utf8(body.to_vec()).unwrap())
         };
-        assert_eq!(ask().await, (StatusCode::OK, "ok\n".to_owned()));
-        sources.heartbeat.be_silent_for(Duration::from_secs(75));
-        let text = "the main loop has not turned for 75 s\n".to_owned();
-        assert_eq!(ask().await, (StatusCode::SERVICE_UNAVAILABLE, text));
-        sources.heartbeat.beat();
-        assert_eq!(ask().await.0, StatusCode::OK);
+        assert_eq!(get().await, (StatusCode::OK, "ok\n".to_owned()));
+        let past = Instant::now().checked_sub(Duration::from_secs(75)).unwrap();
+        context.heartbeat.set(past);
+        let text = "no heartbeat of the main loop for 75 s\n".to_owned();
+        assert_eq!(get().await, (StatusCode::SERVICE_UNAVAILABLE, text));
+        context.heartbeat.beat();
+        assert_eq!(get().await.0, StatusCode::OK);
     }
 }

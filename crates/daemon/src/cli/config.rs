@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::config::{Sources, example, json_schema, load, show};
+use node_config::{Sources, example, json_schema, load, show};
 
 /// What to do with the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]

@@ -1,8 +1,8 @@
-//! The admin server and the log, from outside: over real sockets and in real processes.
+//! The admin server over real sockets, and logging in real processes.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test ends the test"
 )]
 
 mod answers;
@@ -10,17 +10,10 @@ mod answers;
     feature = "profiling",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-mod cpu;
-mod ending;
-#[cfg(all(
-    feature = "profiling",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod heap_profile;
+mod cpu_profile;
 mod limits;
-mod logs;
+mod logging;
 mod openmetrics;
 mod profiles;
-mod scene;
-
-use daemon::metrics;
+mod server;
+mod shutdown;

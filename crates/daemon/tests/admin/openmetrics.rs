@@ -1,13 +1,8 @@
-//! A strict reader of metrics: whatever it lets pass, a scraper understands as it was meant.
-//!
-//! It knows the rules of OpenMetrics 1.0 and of the older text 0.0.4, as far as we write them:
+//! A strict parser of OpenMetrics 1.0, as far as the daemon writes it:
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::metrics::Exposition;
-
-/// What a family says about itself.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Family {
     pub(crate) kind: String,
@@ -25,19 +20,13 @@ pub(crate) struct Sample {
 
 pub(crate) type Families = BTreeMap<String, Family>;
 
-/// Reads a body, or says which line is wrong.
-pub(crate) fn read(body: &str, exposition: Exposition) -> Result<Families, String> {
-    let body = match exposition {
-        Exposition::OpenMetrics => body
-            .strip_suffix("# EOF\n")
-            .ok_or("does not end in # EOF")?,
-        Exposition::Text => body,
-    };
+/// Parses a body; the error names the line that is wrong.
+pub(crate) fn read(body: &str) -> Result<Families, String> {
+    let body = body.strip_suffix("# EOF\n").ok_or("no # EOF at the end")?;
     if !body.is_empty() && !body.ends_with('\n') {
         return Err("the last line has no end".to_owned());
     }
     let mut reader = Reader {
-        exposition,
         families: Families::new(),
         current: String::new(),
         series: BTreeSet::new(),
@@ -57,7 +46,6 @@ pub(crate) fn read(body: &str, exposition: Exposition) -> Result<Families, Strin
 }
 
 struct Reader {
-    exposition: Exposition,
     families: Families,
     current: String,
     series: BTreeSet<String>,
@@ -75,7 +63,7 @@ impl Reader {
         let family = family.ok_or("a sample before any family")?;
         let suffix = sample.name.strip_prefix(self.current.as_str());
         let suffix = suffix.ok_or("a sample of another family")?;
-        if !suffixes(&family.kind, self.exposition).contains(&suffix) {
+        if !suffixes(&family.kind).contains(&suffix) {
             return Err(format!("{suffix:?} is no part of a {}", family.kind));
         }
         if sample.value.is_nan() || (family.kind != "gauge" && sample.value < 0.0) {
@@ -105,23 +93,18 @@ impl Reader {
         if !family.samples.is_empty() {
             return Err("metadata behind samples".to_owned());
         }
-        let is_text = self.exposition == Exposition::Text;
         match keyword {
             "HELP" if family.help.is_empty() => rest.clone_into(&mut family.help),
             "TYPE" if family.kind.is_empty() => {
-                let known = ["counter", "gauge", "histogram"];
-                if !known.contains(&rest) && (is_text || rest != "info") {
+                if !["counter", "gauge", "histogram", "info"].contains(&rest) {
                     return Err("an unknown type".to_owned());
                 }
-                if is_text && rest == "counter" && !name.ends_with("_total") {
-                    return Err("a counter without _total".to_owned());
-                }
-                if !is_text && name.ends_with("_total") {
+                if name.ends_with("_total") {
                     return Err("_total belongs to the sample".to_owned());
                 }
                 rest.clone_into(&mut family.kind);
             }
-            "UNIT" if !is_text && family.unit.is_none() => {
+            "UNIT" if family.unit.is_none() => {
                 if !name.ends_with(&format!("_{rest}")) {
                     return Err("a name that does not end in its unit".to_owned());
                 }
@@ -133,13 +116,13 @@ impl Reader {
     }
 }
 
-/// What samples of a type add to their family's name.
-fn suffixes(kind: &str, exposition: Exposition) -> &'static [&'static str] {
-    match (kind, exposition) {
-        ("counter", Exposition::OpenMetrics) => &["_total"],
-        ("counter" | "gauge", _) => &[""],
-        ("histogram", _) => &["_bucket", "_sum", "_count"],
-        ("info", _) => &["_info"],
+/// The suffixes of a type's samples.
+fn suffixes(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "counter" => &["_total"],
+        "gauge" => &[""],
+        "histogram" => &["_bucket", "_sum", "_count"],
+        "info" => &["_info"],
         _ => &[],
     }
 }
@@ -181,7 +164,7 @@ fn sample(line: &str) -> Result<Sample, String> {
     })
 }
 
-/// What stands before the closing quote, and what follows it.
+/// The text before the closing quote, and the rest.
 fn quoted(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut chars = text.char_indices();

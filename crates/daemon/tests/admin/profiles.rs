@@ -1,14 +1,14 @@
 use std::net::{IpAddr, SocketAddr};
 
-use daemon::admin::Limits;
-use daemon::config::Monitoring;
+use daemon::admin::LIMITS;
 use lab::{Netns, Node, eventually};
+use node_config::Monitoring;
 use rstest::rstest;
 
-use crate::scene::{Admin, PATIENCE, local};
+use crate::server::{Admin, TIMEOUT, local};
 
 fn profiling() -> Admin {
-    Admin::with(local(true), Limits::default())
+    Admin::with(local(true), LIMITS)
 }
 
 #[rstest]
@@ -16,20 +16,19 @@ fn profiling() -> Admin {
 #[case("/debug/pprof/")]
 #[case("/debug/pprof/profile")]
 #[case("/debug/pprof/profile?seconds=1")]
-#[case("/debug/pprof/heap")]
-fn profiles_are_off_and_say_how_to_switch_them_on(#[case] path: &str) {
+fn profiles_are_disabled_by_default_with_a_remedy(#[case] path: &str) {
     let response = Admin::new().get(path);
     assert_eq!(response.status, 404);
     assert!(response.text().contains("monitoring.pprof"), "{response:?}");
 }
 
 #[test]
-fn profiles_are_switched_while_the_server_runs() {
-    let admin = Admin::to_be_switched();
+fn profiles_are_enabled_and_disabled_at_run_time() {
+    let admin = Admin::with_profiler_lock();
     for (monitoring, status) in [(local(true), 200), (local(false), 404)] {
         admin.reload(monitoring);
-        let is_so = || (admin.get("/debug/pprof").status == status).then_some(());
-        eventually(PATIENCE, "the switch", is_so).unwrap();
+        let is_reloaded = || (admin.get("/debug/pprof").status == status).then_some(());
+        eventually(TIMEOUT, "the reload", is_reloaded).unwrap();
     }
 }
 
@@ -40,14 +39,14 @@ fn profiles_are_switched_while_the_server_runs() {
 #[case("1.5")]
 #[case("99999999999999999999999")]
 #[case("")]
-fn a_profile_has_a_sensible_length(#[case] seconds: &str) {
+fn an_invalid_length_is_refused(#[case] seconds: &str) {
     let admin = profiling();
     let response = admin.get(&format!("/debug/pprof/profile?seconds={seconds}"));
     assert_eq!(response.status, 400, "{response:?}");
 }
 
 #[test]
-fn others_than_this_machine_get_no_profile() {
+fn remote_clients_get_no_profile() {
     let node = Node::new("profiles").unwrap();
     node.run(["ip", "link", "set", "lo", "up"]).unwrap();
     node.run(["ip", "address", "add", "10.9.9.1/32", "dev", "lo"])
@@ -60,7 +59,7 @@ fn others_than_this_machine_get_no_profile() {
                 pprof: true,
                 ..Monitoring::default()
             };
-            let admin = Admin::with(monitoring, Limits::default());
+            let admin = Admin::with(monitoring, LIMITS);
             let by_loopback = admin.get_by([127, 0, 0, 1].into(), "/debug/pprof");
             let by_address = admin.get_by(outside, "/debug/pprof");
             assert_eq!(admin.get_by(outside, "/metrics").status, 200);
@@ -76,7 +75,6 @@ fn others_than_this_machine_get_no_profile() {
 )))]
 #[rstest]
 #[case("/debug/pprof/profile?seconds=1")]
-#[case("/debug/pprof/heap")]
 fn a_build_without_a_profiler_says_so(#[case] path: &str) {
     let response = profiling().get(path);
     assert_eq!(response.status, 501);

@@ -1,17 +1,17 @@
-//! The CNI configuration on real nodes: written, accepted by the real plugins, kept, put away.
+//! CNI configuration files on real nodes.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
-mod boots;
-mod disks;
-mod documents;
-mod drift;
-mod fights;
-mod inside;
-mod kept;
-mod kill;
-mod others;
-mod scene;
+mod after_reboot;
+mod child_process;
+mod controller;
+mod drift_repair;
+mod fixture;
+mod killed_reconcile;
+mod other_conflists;
+mod repeated_overwrites;
+mod unwritable_paths;
+mod written_conflist;

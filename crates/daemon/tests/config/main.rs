@@ -1,14 +1,14 @@
-//! The configuration as users meet it: files, variables and flags into the real binary, and its
-//! answers.
+//! The configuration as users meet it: files, variables and flags for the real binary, and its
+//! output.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
-mod bad;
-mod canaries;
-mod documents;
-mod scene;
-mod seeds;
+mod docs_and_schema;
+mod fixture;
+mod invalid;
+mod secrets;
+mod seed_documents;
 mod sources;

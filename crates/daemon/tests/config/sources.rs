@@ -1,4 +1,4 @@
-//! Where a configuration comes from: which source wins, and which can't be used.
+//! Precedence and errors of configuration sources.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -6,24 +6,25 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
-use daemon::config::{Config, Setting, load, show};
 use lab::{Netns, Node};
+use node_config::{Config, Setting, load, show};
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::documents::{Key, keys};
-use crate::scene::{Scene, run, sources};
+use crate::docs_and_schema::{Key, keys};
+use crate::fixture::{ConfigDir, run, sources};
 
 #[test]
-fn variables_win_over_the_file_and_flags_over_variables() {
-    let scene = Scene::new("network: {mtu: 1300}\nlogging: {level: warn}\ncni: {name: of-file}\n");
+fn flags_override_variables_and_variables_override_the_file() {
+    let dir =
+        ConfigDir::new("network: {mtu: 1300}\nlogging: {level: warn}\ncni: {name: of-file}\n");
     let environment = [
         ("HEADCNID_NETWORK_MTU", "1400"),
         ("HEADCNID_LOGGING_LEVEL", "error"),
     ];
-    let answer = scene.run(&["config", "show", "--mtu", "1500"], &environment);
+    let answer = dir.run(&["config", "show", "--mtu", "1500"], &environment);
     assert_eq!(answer.code, Some(0), "{answer:?}");
-    let of_file = format!("  name: of-file  # {}:3", scene.file().display());
+    let of_file = format!("  name: of-file  # {}:3", dir.file().display());
     for line in [
         "  mtu: 1500  # --mtu",
         "  level: error  # HEADCNID_LOGGING_LEVEL",
@@ -35,8 +36,8 @@ fn variables_win_over_the_file_and_flags_over_variables() {
     }
 }
 
-/// A value for the key's variable that is not its default, as text and as JSON.
-fn another(key: &Key, scene: &Scene) -> (String, Value) {
+/// A non-default value for the key's variable, as text and as JSON.
+fn other_value(key: &Key, dir: &ConfigDir) -> (String, Value) {
     let texts = |items: &[&str]| (items.join(","), Value::from(items.to_vec()));
     match key.path.as_str() {
         "cni.name" | "ipam.type" | "cni.bridge.name" | "tailscale.interface" => {
@@ -47,10 +48,10 @@ fn another(key: &Key, scene: &Scene) -> (String, Value) {
         }
         "tailscale.port" => ("41999".into(), 41999.into()),
         "tailscale.tags" => texts(&["tag:a", "tag:b"]),
-        // With `daemon`, a server is needed, too.
+        // Mode `daemon` needs a server as well.
         "tailscale.mode" => ("off".into(), "off".into()),
         "headscale.apiKeyFile" | "headscale.preAuthKeyFile" => {
-            let file = scene.write("key", "k").display().to_string();
+            let file = dir.write("key", "k").display().to_string();
             (file.clone(), file.into())
         }
         "network.podCIDR.perNode" => ("/25,/80".into(), "/25,/80".into()),
@@ -79,15 +80,15 @@ fn another(key: &Key, scene: &Scene) -> (String, Value) {
 }
 
 #[test]
-fn every_key_has_a_variable_but_those_with_keys_of_the_user_s() {
-    let scene = Scene::empty();
+fn every_key_except_maps_has_a_variable() {
+    let dir = ConfigDir::empty();
     let mut without = Vec::new();
     for key in keys() {
         let Some(variable) = &key.variable else {
             without.push(key.path);
             continue;
         };
-        let (text, value) = another(&key, &scene);
+        let (text, value) = other_value(&key, &dir);
         let loaded = load(&sources(&[(variable, &text)]));
         let loaded = loaded.unwrap_or_else(|error| panic!("{variable}={text}: {error}"));
         let config = serde_json::to_value(&loaded.config).unwrap();
@@ -112,7 +113,7 @@ fn every_key_has_a_variable_but_those_with_keys_of_the_user_s() {
 #[case("HEADCNID_NETWORK_POD_CIDR_NODES", "unknown variable")]
 #[case("HEADCNID_", "see headcni-daemon config example")]
 fn an_unknown_variable_is_refused(#[case] name: &str, #[case] words: &str) {
-    let answer = Scene::new("").run(&["config", "check"], &[(name, "canary")]);
+    let answer = ConfigDir::new("").run(&["config", "check"], &[(name, "canary")]);
     assert_eq!(answer.code, Some(1), "{answer:?}");
     assert!(
         answer.err.starts_with(&format!("{name}: ")),
@@ -146,13 +147,9 @@ fn an_unknown_variable_is_refused(#[case] name: &str, #[case] words: &str) {
     "10.244.0.0/24",
     "network.serviceCIDR: 10.244.0.0/24 overlaps"
 )]
-fn a_variable_s_bad_value_is_complained_about_by_its_name(
-    #[case] name: &str,
-    #[case] value: &str,
-    #[case] words: &str,
-) {
-    let scene = Scene::new("network: {podCIDR: {base: 10.244.0.0/16}}\n");
-    let answer = scene.run(&["config", "check"], &[(name, value)]);
+fn the_error_of_a_variable_names_it(#[case] name: &str, #[case] value: &str, #[case] words: &str) {
+    let dir = ConfigDir::new("network: {podCIDR: {base: 10.244.0.0/16}}\n");
+    let answer = dir.run(&["config", "check"], &[(name, value)]);
     assert_eq!(answer.code, Some(1), "{answer:?}");
     assert!(
         answer.err.starts_with(&format!("{name}: {words}")),
@@ -162,8 +159,8 @@ fn a_variable_s_bad_value_is_complained_about_by_its_name(
 }
 
 #[test]
-fn a_flag_s_bad_value_is_complained_about_by_its_name() {
-    let answer = Scene::new("").run(&["config", "check", "--cni-mode", "x"], &[]);
+fn the_error_of_a_flag_names_it() {
+    let answer = ConfigDir::new("").run(&["config", "check", "--cni-mode", "x"], &[]);
     assert_eq!(answer.code, Some(1), "{answer:?}");
     assert!(
         answer
@@ -175,7 +172,7 @@ fn a_flag_s_bad_value_is_complained_about_by_its_name() {
 }
 
 #[test]
-fn an_empty_variable_says_nothing() {
+fn an_empty_variable_is_ignored() {
     let environment = [
         ("HEADCNID_NETWORK_MTU", ""),
         ("HEADCNID_HEADSCALE_API_KEY", ""),
@@ -186,7 +183,7 @@ fn an_empty_variable_says_nothing() {
 }
 
 #[test]
-fn variables_of_others_are_not_looked_at() {
+fn unrelated_variables_are_ignored() {
     let environment = [
         ("NODE_POD_CIDR", "10.1.0.0/24"),
         ("NODE_NAME", "x"),
@@ -200,7 +197,7 @@ fn variables_of_others_are_not_looked_at() {
 }
 
 #[test]
-fn a_variable_that_is_no_text_is_refused() {
+fn a_variable_that_is_not_utf_8_is_refused() {
     let mut sources = sources(&[]);
     let value = OsString::from_vec(vec![0xff]);
     sources
@@ -228,7 +225,7 @@ fn every_flag_sets_its_key() {
     ];
     let mut words = vec!["config", "show"];
     words.extend(flags.iter().flat_map(|(flag, value, _)| [*flag, *value]));
-    let shown = Scene::new("").run(&words, &[]).out;
+    let shown = ConfigDir::new("").run(&words, &[]).out;
     for (flag, _, line) in flags {
         assert!(
             shown.contains(&format!("{line}  # {flag}\n")),
@@ -249,7 +246,7 @@ fn flags_set_the_keys_that_they_name() {
 }
 
 #[test]
-fn the_file_in_its_usual_place_may_be_absent_and_is_read_if_it_is_there() {
+fn the_default_file_is_optional() {
     let node = Node::new("usual-place").unwrap();
     let binary = env!("CARGO_BIN_EXE_headcni-daemon");
     let check = |words: &[&str]| {
@@ -276,8 +273,8 @@ fn the_file_in_its_usual_place_may_be_absent_and_is_read_if_it_is_there() {
 }
 
 #[test]
-fn a_file_that_was_asked_for_must_be_there() {
-    let answer = Scene::empty().check();
+fn a_missing_file_from_a_flag_is_an_error() {
+    let answer = ConfigDir::empty().check();
     assert_eq!(answer.code, Some(1));
     assert!(
         answer.err.contains("daemon.yaml: there is no such file"),
@@ -285,24 +282,24 @@ fn a_file_that_was_asked_for_must_be_there() {
         answer.err
     );
     assert!(answer.err.contains("leave --config out"), "{}", answer.err);
-    let scene = Scene::empty();
-    symlink("/nonexistent", scene.file()).unwrap();
-    assert!(scene.check().err.contains("no such file"));
+    let dir = ConfigDir::empty();
+    symlink("/nonexistent", dir.file()).unwrap();
+    assert!(dir.check().err.contains("no such file"));
 }
 
 #[test]
-fn a_link_to_a_file_is_followed() {
-    let scene = Scene::empty();
-    let real = scene.write("real.yaml", "network: {mtu: 1400}\n");
-    symlink(real, scene.file()).unwrap();
-    assert_eq!(scene.load(&[]).unwrap().config.network.mtu, 1400);
+fn a_symlink_is_followed() {
+    let dir = ConfigDir::empty();
+    let real = dir.write("real.yaml", "network: {mtu: 1400}\n");
+    symlink(real, dir.file()).unwrap();
+    assert_eq!(dir.load(&[]).unwrap().config.network.mtu, 1400);
 }
 
 #[rstest]
 #[case("/proc/self", "a directory")]
 #[case("/dev/zero", "not a file")]
 #[case("/proc/self/mem", "can't be read")]
-fn what_is_no_file_is_refused(#[case] path: &str, #[case] words: &str) {
+fn a_path_that_is_not_a_file_is_refused(#[case] path: &str, #[case] words: &str) {
     let words_of = ["config", "check", "--config", path].map(OsStr::new);
     let answer = run(words_of, &[]);
     assert_eq!(answer.code, Some(1), "{answer:?}");
@@ -314,30 +311,30 @@ fn what_is_no_file_is_refused(#[case] path: &str, #[case] words: &str) {
 }
 
 #[test]
-fn a_pipe_is_refused_and_not_waited_for() {
-    let scene = Scene::empty();
-    let made = Command::new("mkfifo").arg(scene.file()).status().unwrap();
+fn a_named_pipe_is_refused_without_blocking() {
+    let dir = ConfigDir::empty();
+    let made = Command::new("mkfifo").arg(dir.file()).status().unwrap();
     assert!(made.success());
     let mut child = Command::new(env!("CARGO_BIN_EXE_headcni-daemon"))
         .args(["config", "check", "--config"])
-        .arg(scene.file())
+        .arg(dir.file())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let ended = lab::eventually(lab::DEADLINE, "the end of the check", || {
         child.try_wait().unwrap()
     });
-    // It fails only when the child has ended already.
+    // Fails only if the child has ended.
     let _ = child.kill();
     child.wait().unwrap();
     assert_eq!(ended.unwrap().code(), Some(1));
 }
 
 #[test]
-fn a_file_is_at_most_a_mebibyte() {
+fn a_file_larger_than_a_mebibyte_is_refused() {
     let largest = "#".repeat(1024 * 1024);
-    assert!(Scene::new(&largest).load(&[]).is_ok());
-    let error = Scene::new(&(largest + "#"))
+    assert!(ConfigDir::new(&largest).load(&[]).is_ok());
+    let error = ConfigDir::new(&(largest + "#"))
         .load(&[])
         .unwrap_err()
         .to_string();
@@ -345,20 +342,20 @@ fn a_file_is_at_most_a_mebibyte() {
 }
 
 #[test]
-fn what_is_not_utf_8_is_refused_with_its_place() {
-    let scene = Scene::empty();
-    scene.write("daemon.yaml", b"network:\n  mtu: 1\xff\n");
-    let error = scene.load(&[]).unwrap_err().to_string();
+fn a_file_that_is_not_utf_8_is_refused_with_its_position() {
+    let dir = ConfigDir::empty();
+    dir.write("daemon.yaml", b"network:\n  mtu: 1\xff\n");
+    let error = dir.load(&[]).unwrap_err().to_string();
     assert!(error.contains("daemon.yaml:2:9: not UTF-8"), "{error}");
 }
 
 #[test]
-fn ten_thousand_nodes_are_taken_in_time() {
+fn ten_thousand_nodes_are_parsed_in_time() {
     let node = |n: usize| format!("      node-{n}: 10.{}.{}.0/24\n", 1 + n / 256, n % 256);
     let nodes = (0..10_000).map(node).collect::<Vec<_>>().concat();
-    let scene = Scene::new(&format!("network:\n  podCIDR:\n    nodes:\n{nodes}"));
+    let dir = ConfigDir::new(&format!("network:\n  podCIDR:\n    nodes:\n{nodes}"));
     let began = std::time::Instant::now();
-    let loaded = scene.load(&[]).unwrap();
+    let loaded = dir.load(&[]).unwrap();
     assert_eq!(loaded.config.network.pod_cidr.nodes.len(), 10_000);
     assert!(
         began.elapsed() < Duration::from_secs(20),

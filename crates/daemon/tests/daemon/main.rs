@@ -1,24 +1,34 @@
-//! The real daemon on a node of its own, with real plugin calls against it.
+//! The real daemon on a node, with real plugin calls.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test must fail the test"
 )]
-#![expect(clippy::unused_self, reason = "what is done in a scene reads as such")]
 
-mod bridge;
-mod churn;
-mod hanging;
-mod hostile;
-mod hung;
-mod jam;
-mod leases;
-mod life;
-mod moving;
+mod bridge_mode;
+mod changed_pod_cidr;
+mod daemon_kills;
+mod hanging_disk;
+mod hanging_programs;
+mod hostile_clients;
+mod lease_store_location;
+mod lifecycle;
 mod observability;
+mod open_files;
 mod orphans;
 mod repair;
-mod scene;
 mod secrets;
-mod systemd;
-mod uninstalling;
+mod systemd_notify;
+mod uninstall;
+
+use std::time::Duration;
+
+use api::client::Client;
+use lab::scenario::DaemonNode;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of the daemon's socket.
+fn client(node: &DaemonNode) -> Client {
+    Client::new(node.file("/run/headcni/daemon.sock"), TIMEOUT)
+}

@@ -1,12 +1,11 @@
-//! What people and Prometheus see: metrics by the promised names, and a log without noise.
+//! Metrics and logs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lab::scenario::{Daemon, DaemonNode};
 use lab::tools;
 use serde_json::Value;
-
-use crate::scene::{Daemon, Scene};
 
 const JSON: &str = "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}}
 logging: {format: json}";
@@ -15,18 +14,18 @@ monitoring: {podLabels: true}";
 const POD: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=u";
 
 /// An ADD that succeeds, one that fails, and a DEL.
-fn three_calls(scene: &Scene) {
-    let pod = scene.node.pod("p1").unwrap();
-    let call = |verb: &str| scene.call(verb).pod(&pod).args(POD).conf(&scene.conf());
-    let run = |verb: &str| call(verb).run(&scene.node, tools::headcni()).unwrap();
+fn three_calls(node: &DaemonNode) {
+    let pod = node.pod("p1");
+    let call = |verb: &str| node.call(verb).pod(&pod).args(POD).conf(&node.cni_conf());
+    let run = |verb: &str| call(verb).run(&node.node, tools::headcni()).unwrap();
     run("ADD").ok().unwrap();
     let failing = call("ADD").container_id("p2").netns("/run/netns/absent");
-    let failed = failing.run(&scene.node, tools::headcni()).unwrap();
+    let failed = failing.run(&node.node, tools::headcni()).unwrap();
     assert!(!failed.status.success(), "{failed:?}");
     run("DEL").ok().unwrap();
 }
 
-/// The metrics of a body, by name, with their types.
+/// Metric types by name.
 fn types(body: &str) -> BTreeMap<&str, &str> {
     let lines = body.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     lines.filter_map(|line| line.split_once(' ')).collect()
@@ -39,14 +38,14 @@ fn await_call(daemon: &Daemon<'_>) {
 }
 
 #[test]
-fn every_promised_metric_is_there_with_its_type() {
-    let scene = Scene::new();
-    let daemon = scene.start();
-    three_calls(&scene);
+fn every_documented_metric_exists_with_its_type() {
+    let node = DaemonNode::new();
+    let daemon = node.start_daemon();
+    three_calls(&node);
     await_call(&daemon);
     let body = daemon.get("/metrics").unwrap().body;
     let types = types(&body);
-    // As in the promise; a counter is typed with or without its ending, by format.
+    // The type line of a counter has `_total` or not, by format.
     for (name, kind) in [
         ("headcni_pod_network_setup_duration_seconds", "histogram"),
         ("headcni_ip_allocations_total", "counter"),
@@ -62,7 +61,7 @@ fn every_promised_metric_is_there_with_its_type() {
         .lines()
         .filter(|line| line.starts_with("headcni_pod_network_setup_duration_seconds_count"))
         .collect();
-    // No labels, or braces around none: both are the same series.
+    // With or without empty braces.
     let [setup] = setups.as_slice() else {
         panic!("{body}");
     };
@@ -81,18 +80,18 @@ fn every_promised_metric_is_there_with_its_type() {
     );
     assert!(
         !body.contains("10.244.1.2"),
-        "no address is a label: {body}"
+        "no label has an address: {body}"
     );
 }
 
 #[test]
-fn pods_are_labels_only_if_asked_for_and_as_long_as_they_live() {
-    let scene = Scene::with(LABELS);
-    let daemon = scene.start();
-    let pod = scene.node.pod("p1").unwrap();
+fn pod_labels_are_optional_and_removed_with_the_pod() {
+    let node = DaemonNode::with_config(LABELS);
+    let daemon = node.start_daemon();
+    let pod = node.pod("p1");
     let call = |verb: &str| {
-        let call = scene.call(verb).pod(&pod).args(POD).conf(&scene.conf());
-        let outcome = call.run(&scene.node, tools::headcni()).unwrap();
+        let call = node.call(verb).pod(&pod).args(POD).conf(&node.cni_conf());
+        let outcome = call.run(&node.node, tools::headcni()).unwrap();
         outcome.ok().unwrap();
     };
     call("ADD");
@@ -100,16 +99,16 @@ fn pods_are_labels_only_if_asked_for_and_as_long_as_they_live() {
     let series = format!("headcni_pod_network_setup_duration_seconds_count{{{labels}}}");
     daemon.await_metric(&series, 1.0);
     call("DEL");
-    scene.eventually("its series go with it", || {
+    node.eventually("its series are removed", || {
         (!daemon.get("/metrics")?.body.contains("cart-0")).then_some(())
     });
 }
 
 #[test]
-fn what_ends_the_daemon_is_a_line_of_json_too() {
-    let scene = Scene::with(JSON);
-    let _first = scene.start();
-    let second = scene.command(&["run"]);
+fn a_fatal_error_is_logged_as_json() {
+    let node = DaemonNode::with_config(JSON);
+    let _first = node.start_daemon();
+    let second = node.command(&["run"]);
     assert!(!second.status.success(), "{second:?}");
     let mut lines = second.stderr.lines();
     let last: Value = serde_json::from_str(lines.next_back().unwrap()).unwrap();
@@ -120,20 +119,20 @@ fn what_ends_the_daemon_is_a_line_of_json_too() {
 }
 
 #[test]
-fn the_pool_is_measured_as_soon_as_there_is_one() {
-    let scene = Scene::new();
-    let daemon = scene.start();
+fn the_address_pool_is_measured() {
+    let node = DaemonNode::new();
+    let daemon = node.start_daemon();
     daemon.await_metric("headcni_ip_pool_size{family=\"ipv4\"}", 253.0);
-    daemon.await_condition("AddressesLeft", "True");
-    let pod = scene.node.pod("p1").unwrap();
-    scene.add(&pod);
+    daemon.await_condition("IPsAvailable", "True");
+    let pod = node.pod("p1");
+    node.add(&pod);
     daemon.await_metric("headcni_pods", 1.0);
 }
 
 #[test]
-fn profiles_are_not_served_unless_asked_for() {
-    let scene = Scene::new();
-    let daemon = scene.start();
+fn profiles_are_off_by_default() {
+    let node = DaemonNode::new();
+    let daemon = node.start_daemon();
     for path in [
         "/debug/pprof",
         "/debug/pprof/",
@@ -144,13 +143,13 @@ fn profiles_are_not_served_unless_asked_for() {
 }
 
 #[test]
-fn each_line_of_the_log_is_json_and_nothing_is_said_while_nothing_happens() {
-    let scene = Scene::with(JSON);
-    let daemon = scene.start();
-    let pod = scene.node.pod("p1").unwrap();
-    scene.add(&pod);
+fn every_log_line_is_json_and_an_idle_daemon_logs_nothing() {
+    let node = DaemonNode::with_config(JSON);
+    let daemon = node.start_daemon();
+    let pod = node.pod("p1");
+    node.add(&pod);
     daemon.await_metric("headcni_pods", 1.0);
-    // Nothing happens: that nothing is said can only be seen by waiting.
+    // Silence can only be proved by waiting.
     std::thread::sleep(Duration::from_secs(20));
     let log = daemon.stop().stderr;
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -168,7 +167,10 @@ fn each_line_of_the_log_is_json_and_nothing_is_said_while_nothing_happens() {
     }
     let again: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
     assert!(again.is_empty(), "{again:#?}");
-    assert!(!log.contains("does not hold"), "a start is no error: {log}");
+    assert!(
+        !log.contains("does not hold"),
+        "a start logs no False condition: {log}"
+    );
     let holds = |name: &str| {
         let is_it = |line: &&str| line.contains("condition holds") && line.contains(name);
         log.lines().filter(is_it).count()

@@ -1,49 +1,52 @@
-//! What others break is whole again within a second, and what can't be written is said and tried
-//! again.
+//! Files and kernel state that others damage are repaired, and failed writes are retried.
 
+use std::time::Duration;
+
+use lab::scenario::{CONFLIST, DaemonNode};
 use lab::{Netns, eventually};
 
-use crate::scene::{CONFLIST, REPAIRED, Scene};
+/// Repairs take less than a second on an idle machine.
+const REPAIR_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[track_caller]
-fn repaired(what: &str, probe: impl FnMut() -> Option<()>) {
-    eventually(REPAIRED, what, probe).unwrap();
+fn await_repaired(what: &str, probe: impl FnMut() -> Option<()>) {
+    eventually(REPAIR_TIMEOUT, what, probe).unwrap();
 }
 
-/// One that is lost must not take all the time there is.
+/// A lost ping must not use up the timeout.
 fn quick_ping(address: &str) -> [&str; 7] {
     ["ping", "-n", "-c", "1", "-W", "1", address]
 }
 
 #[test]
-fn a_configuration_that_is_deleted_or_edited_comes_back() {
-    let scene = Scene::new();
-    let _daemon = scene.start();
-    let right = scene.read(CONFLIST).unwrap();
-    for harm in [
+fn a_deleted_or_edited_conflist_is_restored_within_5_seconds() {
+    let node = DaemonNode::new();
+    let _daemon = node.start_daemon();
+    let right = node.read(CONFLIST).unwrap();
+    for damage in [
         format!("rm {CONFLIST}"),
         format!("echo nonsense > {CONFLIST}"),
         "rm -rf /etc/cni".to_owned(),
         format!("rm {CONFLIST}; mkdir {CONFLIST}; rmdir {CONFLIST}"),
     ] {
-        scene.sh(&harm);
-        repaired(&harm, || (scene.read(CONFLIST)? == right).then_some(()));
+        node.sh(&damage);
+        await_repaired(&damage, || (node.read(CONFLIST)? == right).then_some(()));
     }
-    scene.sh("rm /run/headcni/subnet.env");
-    repaired("subnet.env", || {
-        scene.read("/run/headcni/subnet.env").map(drop)
+    node.sh("rm /run/headcni/subnet.env");
+    await_repaired("subnet.env", || {
+        node.read("/run/headcni/subnet.env").map(drop)
     });
 }
 
 #[test]
-fn what_pods_share_comes_back_and_they_keep_talking() {
-    let scene = Scene::with(
+fn deleted_kernel_state_is_restored_within_5_seconds_and_pods_stay_connected() {
+    let node = DaemonNode::with_config(
         "network: {podCIDR: {nodeLocal: \"10.244.1.0/24,fd00:1::/64\", base: \"10.244.0.0/16,fd00::/16\"}}",
     );
-    let _daemon = scene.start();
-    let (one, two) = (scene.node.pod("p1").unwrap(), scene.node.pod("p2").unwrap());
-    scene.add(&one);
-    let result = scene.add(&two);
+    let _daemon = node.start_daemon();
+    let (one, two) = (node.pod("p1"), node.pod("p2"));
+    node.add(&one);
+    let result = node.add(&two);
     let addresses: Vec<String> = result["ips"]
         .as_array()
         .unwrap()
@@ -58,8 +61,8 @@ fn what_pods_share_comes_back_and_they_keep_talking() {
                 .to_owned()
         })
         .collect();
-    let link = scene.links()[0].clone();
-    for harm in [
+    let link = node.pod_links()[0].clone();
+    for damage in [
         "nft flush ruleset".to_owned(),
         "nft delete table inet headcni".to_owned(),
         "ip rule del priority 5190; ip -6 rule del priority 5190".to_owned(),
@@ -68,22 +71,22 @@ fn what_pods_share_comes_back_and_they_keep_talking() {
         "sysctl -qw net.ipv4.ip_forward=0".to_owned(),
         format!("ip link set {link} down; ip link set {link} up"),
     ] {
-        scene.sh(&harm);
-        let is_whole = || {
-            let tables = scene.sh("nft list tables");
-            let rules = scene.sh("ip rule; ip -6 rule");
-            let routes = scene.sh("ip route show table main type unreachable");
-            let forward = scene.sh("cat /proc/sys/net/ipv4/ip_forward");
+        node.sh(&damage);
+        let is_complete = || {
+            let tables = node.sh("nft list tables");
+            let rules = node.sh("ip rule; ip -6 rule");
+            let routes = node.sh("ip route show table main type unreachable");
+            let forward = node.sh("cat /proc/sys/net/ipv4/ip_forward");
             (tables.lines().any(|line| line == "table inet headcni")
                 && tables.contains("headcni-ports")
                 && rules.matches("5190:").count() == 2
                 && routes.contains("10.244.1.0/24")
                 && forward.trim() == "1"
-                && scene.sh("ip address show lo").contains("10.244.1.1/32"))
+                && node.sh("ip address show lo").contains("10.244.1.1/32"))
             .then_some(())
         };
-        repaired(&harm, is_whole);
-        repaired(&format!("traffic after: {harm}"), || {
+        await_repaired(&damage, is_complete);
+        await_repaired(&format!("traffic after: {damage}"), || {
             addresses
                 .iter()
                 .all(|address| one.run(quick_ping(address)).is_ok())
@@ -93,25 +96,25 @@ fn what_pods_share_comes_back_and_they_keep_talking() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_and_written_when_it_can() {
-    let scene = Scene::new();
-    scene.sh("mount -t tmpfs -o size=64k tmpfs /etc/cni/net.d; head -c 1M /dev/zero > /etc/cni/net.d/filler || true");
-    let daemon = scene.launch();
+fn a_failed_write_is_reported_and_retried_until_it_succeeds() {
+    let node = DaemonNode::new();
+    node.sh("mount -t tmpfs -o size=64k tmpfs /etc/cni/net.d; head -c 1M /dev/zero > /etc/cni/net.d/filler || true");
+    let daemon = node.spawn_daemon();
     let message = daemon.await_condition("CNIConfigWritten", "False");
     assert!(message.contains("10-headcni.conflist"), "{message}");
     assert_eq!(daemon.get("/healthz").unwrap().status, 200);
-    scene.sh("rm /etc/cni/net.d/filler");
+    node.sh("rm /etc/cni/net.d/filler");
     daemon.await_condition("CNIConfigWritten", "True");
-    scene.sh("mount -o remount,ro /etc/cni/net.d");
-    scene.configure(
+    node.sh("mount -o remount,ro /etc/cni/net.d");
+    node.configure(
         "network: {podCIDR: {nodeLocal: 10.244.1.0/24, base: 10.244.0.0/16}, mtu: 1400}",
     );
     daemon.reload();
     let message = daemon.await_condition("CNIConfigWritten", "False");
     assert!(message.to_lowercase().contains("read-only"), "{message}");
-    scene.sh("mount -o remount,rw /etc/cni/net.d");
-    scene.eventually("it is written", || {
-        scene.read(CONFLIST)?.contains("1400").then_some(())
+    node.sh("mount -o remount,rw /etc/cni/net.d");
+    node.eventually("it is written", || {
+        node.read(CONFLIST)?.contains("1400").then_some(())
     });
     daemon.await_ready();
 }

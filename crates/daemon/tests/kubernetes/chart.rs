@@ -1,49 +1,49 @@
-//! The chart, as a real API server takes it. No node runs its pods here.
+//! The chart against a real API server, without nodes.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use lab::kubernetes::{ControlPlane, Helm, User};
-use lab::{JOINED, Node, eventually, tools};
+use lab::scenario::JOIN_TIMEOUT;
+use lab::{Node, eventually, tools};
 use serde_json::{Value, json};
 
-/// A helm that was built as ours was would think of an ancient Kubernetes where it asks none.
+/// Our build of helm assumes an old Kubernetes where it has no API server.
 const VERSION: [&str; 2] = ["--kube-version", "1.29.0"];
-/// Namespaces that the sets of values name, beside the ones that are there.
+/// Namespaces in the values that a new cluster does not have.
 const NAMESPACES: [&str; 1] = ["headcni-system"];
-/// For what nodes would have to be there.
+/// Hooks need nodes.
 const NO_HOOKS: &str = "--no-hooks";
 
 #[test]
-fn an_api_server_takes_whatever_the_chart_makes() {
+fn the_api_server_accepts_the_chart_with_all_sets_of_values() {
     let node = Node::new("control-plane").unwrap();
     let plane = ControlPlane::start(&node).unwrap();
     let helm = Helm::new(&node, &plane).unwrap();
     let admin = plane.admin();
     prepare(admin);
-    a_misspelt_field_is_refused(admin);
+    an_unknown_field_is_refused(admin);
 
     let mut faults = Vec::new();
     for values in sets_of_values() {
         for object in rendered(&helm, &values) {
-            if let Err(error) = take(admin, &object) {
+            if let Err(error) = dry_run(admin, &object) {
                 faults.push(format!("{values:?}: {} {error:#}", object["kind"]));
             }
         }
-        let words = with_chart(&["install", "headcni", "--dry-run=server"], &values);
-        if let Err(error) = run(&helm, &words) {
+        let args = with_chart(&["install", "headcni", "--dry-run=server"], &values);
+        if let Err(error) = run(&helm, &args) {
             faults.push(format!("{values:?}: {error:#}"));
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 
-    a_release_comes_and_goes_and_comes_again(&helm, admin);
-    nothing_is_installed_beside_an_uninstallation(&helm, admin);
+    a_release_is_installed_upgraded_uninstalled_and_reinstalled(&helm, admin);
+    install_is_refused_during_an_uninstall(&helm, admin);
 }
 
-/// What has to be there before.
-fn prepare(admin: &User<'_>) {
+fn prepare(admin: &User) {
     let namespaces = NAMESPACES.map(|name| {
         let labels = json!({ "pod-security.kubernetes.io/enforce": "privileged" });
         json!({
@@ -52,7 +52,7 @@ fn prepare(admin: &User<'_>) {
             "metadata": { "name": name, "labels": labels },
         })
     });
-    // As Prometheus' operator brings them, but for what is in them.
+    // The CRDs of the Prometheus operator, without their schema.
     let kinds = [
         ("servicemonitors", "ServiceMonitor"),
         ("prometheusrules", "PrometheusRule"),
@@ -79,33 +79,33 @@ fn prepare(admin: &User<'_>) {
     for object in namespaces.iter().chain(&kinds) {
         admin.apply(object).unwrap();
     }
-    eventually(JOINED, "the API knows Prometheus' kinds", || {
+    eventually(JOIN_TIMEOUT, "the API serves the CRDs", || {
         let known = admin.get("/apis/monitoring.coreos.com/v1").ok()?;
         (known["resources"].as_array()?.len() == kinds.len()).then_some(())
     })
     .unwrap();
 }
 
-/// Else nothing would be proven here.
-fn a_misspelt_field_is_refused(admin: &User<'_>) {
-    let metadata = json!({ "name": "misspelt", "namespace": "default" });
+/// Otherwise dry runs would prove nothing.
+fn an_unknown_field_is_refused(admin: &User) {
+    let metadata = json!({ "name": "unknown", "namespace": "default" });
     let object =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "dataa": {} });
     let error = admin.dry_run(&object).unwrap_err();
     assert!(error.to_string().contains("dataa"), "{error}");
 }
 
-fn take(admin: &User<'_>, object: &Value) -> anyhow::Result<()> {
+fn dry_run(admin: &User, object: &Value) -> anyhow::Result<()> {
     admin.dry_run(object)?;
-    // A Pod is refused as long as its account is not there. Other kinds have theirs by then.
+    // A Pod is refused without its ServiceAccount.
     if object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "headcni-test" {
         admin.apply(object)?;
     }
     Ok(())
 }
 
-/// Another key is there at once, and is kept for whoever installs it again.
-fn a_release_comes_and_goes_and_comes_again(helm: &Helm<'_>, admin: &User<'_>) {
+/// A new key takes effect at once, and the Secret survives an uninstall.
+fn a_release_is_installed_upgraded_uninstalled_and_reinstalled(helm: &Helm, admin: &User) {
     let key = || {
         let path = "/api/v1/namespaces/kube-system/secrets/headcni-headscale-keys";
         admin.get(path).unwrap()["data"]["api-key"].clone()
@@ -116,8 +116,8 @@ fn a_release_comes_and_goes_and_comes_again(helm: &Helm<'_>, admin: &User<'_>) {
             "--set=headscale.createSecret.enabled=true".to_owned(),
             format!("--set=headscale.createSecret.apiKey={key}"),
         ];
-        let words = with_chart(&[verb, "headcni", NO_HOOKS], &values);
-        run(helm, &words).unwrap();
+        let args = with_chart(&[verb, "headcni", NO_HOOKS], &values);
+        run(helm, &args).unwrap();
     };
     let daemon_set = || admin.ask("GET", DAEMON_SET).unwrap().status;
     with_key("install", "first");
@@ -128,7 +128,7 @@ fn a_release_comes_and_goes_and_comes_again(helm: &Helm<'_>, admin: &User<'_>) {
     assert_eq!(
         generation(admin),
         before,
-        "pods read it again by themselves"
+        "Pods reload the key without a restart"
     );
     helm.run(&["uninstall", "headcni", NO_HOOKS]).unwrap();
     assert_eq!((key(), daemon_set()), (json!("c2Vjb25k"), 404));
@@ -139,30 +139,30 @@ fn a_release_comes_and_goes_and_comes_again(helm: &Helm<'_>, admin: &User<'_>) {
 
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/headcni-daemon";
 
-/// It changes whenever pods have to be made anew.
-fn generation(admin: &User<'_>) -> Value {
+/// Changes when Pods have to be recreated.
+fn generation(admin: &User) -> Value {
     admin.get(DAEMON_SET).unwrap()["metadata"]["generation"].clone()
 }
 
-/// A node that was away would take away what is new.
-fn nothing_is_installed_beside_an_uninstallation(helm: &Helm<'_>, admin: &User<'_>) {
+/// A node that returns later would remove the new installation.
+fn install_is_refused_during_an_uninstall(helm: &Helm, admin: &User) {
     let hooks = rendered(helm, &[]);
     let is_it =
         |it: &&Value| it["kind"] == "DaemonSet" && it["metadata"]["name"] == "headcni-uninstall";
     admin.apply(hooks.iter().find(is_it).unwrap()).unwrap();
-    let words = with_chart(&["install", "headcni", NO_HOOKS], &[]);
-    let refused = run(helm, &words).unwrap_err().to_string();
+    let args = with_chart(&["install", "headcni", NO_HOOKS], &[]);
+    let refused = run(helm, &args).unwrap_err().to_string();
     let remedy = "kubectl -n kube-system delete daemonset,job headcni-uninstall";
     assert!(refused.contains(remedy), "{refused}");
 }
 
-/// Objects that the chart makes of values, hooks and tests too.
-pub(crate) fn rendered(helm: &Helm<'_>, values: &[String]) -> Vec<Value> {
-    let mut words = with_chart(&["template", "headcni"], values);
-    words.extend(VERSION.map(str::to_owned));
-    let text = run(helm, &words).unwrap();
+/// The rendered objects, hooks and tests included.
+pub(crate) fn rendered(helm: &Helm, values: &[String]) -> Vec<Value> {
+    let mut args = with_chart(&["template", "headcni"], values);
+    args.extend(VERSION.map(str::to_owned));
+    let text = run(helm, &args).unwrap();
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    // Accounts first: `helm template` has hooks in no order.
+    // ServiceAccounts first: `helm template` does not order hooks.
     let (accounts, others): (Vec<_>, Vec<_>) = objects
         .into_iter()
         .filter(|object| !object.is_null())
@@ -170,22 +170,22 @@ pub(crate) fn rendered(helm: &Helm<'_>, values: &[String]) -> Vec<Value> {
     accounts.into_iter().chain(others).collect()
 }
 
-fn run(helm: &Helm<'_>, words: &[String]) -> anyhow::Result<String> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    helm.run(&words)
+fn run(helm: &Helm, args: &[String]) -> anyhow::Result<String> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    helm.run(&args)
 }
 
-fn with_chart(words: &[&str], values: &[String]) -> Vec<String> {
+fn with_chart(args: &[&str], values: &[String]) -> Vec<String> {
     let chart = chart().to_str().unwrap().to_owned();
-    let words = words.iter().map(|word| (*word).to_owned());
-    words.chain([chart]).chain(values.iter().cloned()).collect()
+    let args = args.iter().map(|arg| (*arg).to_owned());
+    args.chain([chart]).chain(values.iter().cloned()).collect()
 }
 
 fn chart() -> PathBuf {
     tools::workspace_dir().join("charts/headcni")
 }
 
-/// All that are kept beside the chart: files, and command lines of documents.
+/// The values files beside the chart, and the command lines of the docs.
 fn sets_of_values() -> Vec<Vec<String>> {
     let ci = chart().join("ci");
     let mut files: Vec<PathBuf> = fs::read_dir(&ci)

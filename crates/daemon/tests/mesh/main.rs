@@ -1,24 +1,21 @@
-//! The whole of it: real daemons, a real tailscaled each, a real Headscale, and pods on different nodes.
+//! Real daemons, a real tailscaled each, a real Headscale, and pods on different nodes.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests, and clippy takes only the functions marked so for tests"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
-mod apart;
-mod bridge;
+mod bridge_mode;
 mod conditions;
-mod contained;
-mod dns;
+mod credentials;
+mod extra_host_routes;
 mod faults;
-mod generations;
-mod hosts;
-mod keys;
-mod moved;
-mod outside;
-mod pods;
-mod proxied;
-mod scene;
+mod headscale_versions;
+mod host_tailscaled;
+mod http_proxy;
+mod magic_dns;
+mod managed_netns;
+mod pod_connectivity;
 mod secrets;
-mod talk;
-mod told;
+mod state_dir;
+mod tailscaled_sidecar;

@@ -1,30 +1,26 @@
-//! Keys are for those whom they let in: over a whole life of a node they are in no log, no answer, no
-//! argument of a process, and no file that others can read.
+//! Keys appear in no log, response, process argument or readable file during the whole life of a
+//! node.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lab::{
-    Cluster, JOINED, Join, Member, Netns, Signal, Site, TAG, TAILSCALED_SOCKET, Tailscaled,
-    eventually,
-};
+use api::http::HttpClient;
+use api::messages::Resource;
+use lab::scenario::{JOIN_TIMEOUT, MeshCluster, MeshNode, NODE_TAG};
+use lab::{Join, Netns, TAILSCALED_SOCKET, Tailscaled, eventually};
 use rstest::rstest;
 
-use crate::scene::Scene;
-
-/// What every key of Headscale's and every private key of Tailscale's begins with.
-const BEGINNINGS: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
-/// A key that no server has given to anybody.
-const STRANGE: &str =
+/// Prefixes of all keys of Headscale and private keys of Tailscale.
+const KEY_PREFIXES: [&str; 3] = ["hskey-api-", "hskey-auth-", "privkey:"];
+/// A key that Headscale never issued.
+const UNKNOWN_KEY: &str =
     "hskey-api-strangestran-strangestrangestrangestrangestrangestrangestrangestrange";
-/// All that we write to.
+/// All directories that headcni writes to.
 const DIRECTORIES: [&str; 4] = [
     "/run/headcni",
     "/var/lib/headcni",
@@ -34,244 +30,236 @@ const DIRECTORIES: [&str; 4] = [
 const API_KEY_FILE: &str = "/etc/headcni/api-key";
 const AUTH_KEY_FILE: &str = "/etc/headcni/auth-key";
 const PLUGIN_LOG: &str = "/var/log/headcni-plugin.log";
-/// Ours, and what is put aside of it when it grows above so much.
+/// The log of our tailscaled, and its rotated file.
 const TAILSCALED_LOGS: [&str; 2] = [
     "/var/lib/headcni/tailscale/tailscaled.log",
     "/var/lib/headcni/tailscale/tailscaled.log.1",
 ];
 const LARGE_LOG_BYTES: usize = 8 << 20;
 
-/// Whose tailscaled makes the node a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Ours,
-    OursApart,
-    Hosts,
+enum Mode {
+    Managed,
+    ManagedNetns,
+    Host,
 }
 
-/// How the daemon gets its keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum KeySource {
     Files,
     Variables,
 }
 
-/// The keys of a node.
 struct Keys {
     api: String,
     auth: String,
 }
 
 #[rstest]
-#[case::of_ours_by_files(Whose::Ours, By::Files)]
-#[case::of_ours_apart_by_variables(Whose::OursApart, By::Variables)]
-#[case::of_the_hosts_by_variables(Whose::Hosts, By::Variables)]
-fn keys_are_seen_nowhere_in_a_nodes_whole_life(#[case] whose: Whose, #[case] by: By) {
-    let scene = Scene::new(&[Site::Open]);
-    let mut cluster = Cluster::new(&scene.grounds).unwrap();
-    let watch = Watch::start(&cluster.members[0]);
-    let mut hosts = (whose == Whose::Hosts).then(|| join(&cluster));
+#[case::managed_with_files(Mode::Managed, KeySource::Files)]
+#[case::managed_netns_with_variables(Mode::ManagedNetns, KeySource::Variables)]
+#[case::host_with_variables(Mode::Host, KeySource::Variables)]
+fn keys_never_leak_during_the_life_of_a_node(#[case] mode: Mode, #[case] source: KeySource) {
+    let mut cluster = MeshCluster::prepare(1);
+    let watch = ArgumentWatch::start(&cluster.nodes[0]);
+    let mut hosts = (mode == Mode::Host).then(|| join(&cluster));
     let keys = Keys {
-        api: read(&cluster.members[0].file(API_KEY_FILE)),
-        // It is not needed, and read all the same.
-        auth: cluster.headscale.preauth_key(TAG).unwrap(),
+        api: read(&cluster.nodes[0].file(API_KEY_FILE)),
+        // It is not needed, but read.
+        auth: cluster.headscale.preauth_key(NODE_TAG).unwrap(),
     };
-    furnish(&cluster, whose, by, &keys);
-    let member = &mut cluster.members[0];
-    match by {
-        By::Files => member.launch().unwrap(),
-        By::Variables => member
-            .launch_with(&[
+    configure(&cluster, mode, source, &keys);
+    let node = &mut cluster.nodes[0];
+    match source {
+        KeySource::Files => node.start_daemon().unwrap(),
+        KeySource::Variables => node
+            .start_daemon_with_env(&[
                 ("HEADCNID_HEADSCALE_API_KEY", &keys.api),
                 ("HEADCNID_HEADSCALE_PRE_AUTH_KEY", &keys.auth),
             ])
             .unwrap(),
     }
-    member.await_ready(JOINED).unwrap();
+    node.await_ready(JOIN_TIMEOUT).unwrap();
 
-    let mut said: Vec<(String, String)> = Vec::new();
-    let pod = member.pod("p").unwrap();
+    let mut outputs: Vec<(String, String)> = Vec::new();
+    let pod = node.pod("p").unwrap();
     match &mut hosts {
-        None => suffer(&mut cluster),
-        Some(hosts) => suffer_with_the_host(&mut cluster, hosts),
+        None => cause_faults(&mut cluster),
+        Some(hosts) => cause_faults_with_host_tailscaled(&mut cluster, hosts),
     }
-    if by == By::Files {
-        a_key_is_refused(&cluster.members[0], &keys.api);
+    if source == KeySource::Files {
+        an_unknown_key_is_refused(&cluster.nodes[0], &keys.api);
     }
-    let member = &mut cluster.members[0];
-    member.await_ready(JOINED).unwrap();
-    said.extend(answers(member));
-    member.detach(&pod).unwrap();
-    said.extend(readable_by_others(member));
-    said.push((
-        "the plugin's log".to_owned(),
-        read(&member.file(PLUGIN_LOG)),
-    ));
-    said.extend(said_by_tailscaled(member, hosts.as_ref()));
-    let daemon = environment(member.daemon_pid().unwrap());
+    let node = &mut cluster.nodes[0];
+    node.await_ready(JOIN_TIMEOUT).unwrap();
+    outputs.extend(answers(node));
+    node.detach(&pod).unwrap();
+    outputs.extend(readable_by_others(node));
+    outputs.push(("the plugin's log".to_owned(), read(&node.file(PLUGIN_LOG))));
+    outputs.extend(tailscaled_output(node, hosts.as_ref()));
+    let daemon = environment(node.daemon_pid().unwrap());
     let is_found = [&keys.api, &keys.auth].map(|key| daemon.contains(key));
-    assert_eq!(is_found, [by == By::Variables; 2], "where the keys are");
-    member.stop_daemon().unwrap();
-    let log = member.log();
+    assert_eq!(
+        is_found,
+        [source == KeySource::Variables; 2],
+        "where the keys are"
+    );
+    node.stop_daemon().unwrap();
+    let log = node.log();
     assert!(log.contains("DEBUG"), "the log has no details");
-    said.push(("the log".to_owned(), log));
-    said.push(command(member, &["uninstall"]));
-    said.extend(watch.end());
-    check(&said, &keys);
+    outputs.push(("the log".to_owned(), log));
+    outputs.push(command(node, &["uninstall"]));
+    outputs.extend(watch.end());
+    check(&outputs, &keys);
 }
 
-fn check(said: &[(String, String)], keys: &Keys) {
-    let secrets = BEGINNINGS.iter().copied();
-    let secrets = secrets.chain([keys.api.as_str(), &keys.auth, STRANGE]);
-    for (place, text) in said {
-        // A file may be empty, and a process that is just ending has no arguments.
+fn check(outputs: &[(String, String)], keys: &Keys) {
+    let secrets = KEY_PREFIXES.iter().copied();
+    let secrets = secrets.chain([keys.api.as_str(), &keys.auth, UNKNOWN_KEY]);
+    for (place, text) in outputs {
+        // A file may be empty, and an exiting process has no arguments.
         let may_be_empty = place.starts_with("/proc/") || place == "arguments";
-        assert!(may_be_empty || !text.is_empty(), "{place} says nothing");
+        assert!(may_be_empty || !text.is_empty(), "{place} is empty");
         for secret in secrets.clone() {
-            // The text is not shown: a log of tests is for everybody.
+            // The text must not be printed: CI logs are public.
             let kind = secret.get(..10).unwrap_or(secret);
             assert!(!text.contains(secret), "{place} has a key ({kind})");
         }
     }
-    let arguments = said.iter().filter(|(place, _)| place == "arguments");
-    assert!(arguments.count() > 1, "nothing was watched");
+    let arguments = outputs.iter().filter(|(place, _)| place == "arguments");
+    assert!(arguments.count() > 1, "no process was seen");
 }
 
-/// A host's own tailscaled that is a member already.
-fn join<'a>(cluster: &Cluster<'a>) -> Tailscaled<'a> {
+/// A host tailscaled that has joined already.
+fn join(cluster: &MeshCluster) -> Tailscaled {
     let headscale = &cluster.headscale;
-    let hosts = Tailscaled::start(cluster.members[0].node, headscale.ca_file()).unwrap();
+    let hosts = Tailscaled::start(&cluster.nodes[0].node, headscale.ca_file()).unwrap();
     let join = Join {
         url: &headscale.url(),
-        key: &headscale.preauth_key(TAG).unwrap(),
+        key: &headscale.preauth_key(NODE_TAG).unwrap(),
         advertise: &[],
     };
     hosts.join(&join).unwrap();
     hosts
 }
 
-/// Configures the daemon: everybody says as much as they can.
-fn furnish(cluster: &Cluster<'_>, whose: Whose, by: By, keys: &Keys) {
-    let member = &cluster.members[0];
-    let config = member.config(&cluster.headscale.url());
+/// Configures all logs at debug level.
+fn configure(cluster: &MeshCluster, mode: Mode, source: KeySource, keys: &Keys) {
+    let node = &cluster.nodes[0];
+    let config = node.config(&cluster.headscale.url());
     let line = format!("  apiKeyFile: {API_KEY_FILE}\n");
     assert!(config.contains(&line), "{config}");
-    let config = match by {
-        By::Files => {
-            member.node.write(AUTH_KEY_FILE, &keys.auth).unwrap();
-            member.sh(&format!("chmod 0600 {AUTH_KEY_FILE}")).unwrap();
+    let config = match source {
+        KeySource::Files => {
+            node.node.write(AUTH_KEY_FILE, &keys.auth).unwrap();
+            node.sh(&format!("chmod 0600 {AUTH_KEY_FILE}")).unwrap();
             config.replace(&line, &format!("{line}  preAuthKeyFile: {AUTH_KEY_FILE}\n"))
         }
-        By::Variables => {
-            member.sh(&format!("rm {API_KEY_FILE}")).unwrap();
+        KeySource::Variables => {
+            node.sh(&format!("rm {API_KEY_FILE}")).unwrap();
             config.replace(&line, "")
         }
     };
-    let tailscaled = match whose {
-        Whose::Ours => String::new(),
-        Whose::OursApart => "  namespace: own\n".to_owned(),
-        Whose::Hosts => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
+    let tailscaled = match mode {
+        Mode::Managed => String::new(),
+        Mode::ManagedNetns => "  netns: own\n".to_owned(),
+        Mode::Host => format!("  mode: host\n  socket: {TAILSCALED_SOCKET}\n"),
     };
     let logs = format!("cni: {{logFile: {PLUGIN_LOG}}}\nlogging: {{level: debug}}\n");
-    member
-        .configure(&format!("{config}{tailscaled}{logs}"))
+    node.configure(&format!("{config}{tailscaled}{logs}"))
         .unwrap();
-    if whose != Whose::Hosts {
-        // So much that what comes is more than is kept, and is put aside at the next start.
+    if mode != Mode::Host {
+        // Enough to be rotated at the next start.
         let much = "much\n".repeat(LARGE_LOG_BYTES / 5);
-        member.node.write(TAILSCALED_LOGS[0], much).unwrap();
+        node.node.write(TAILSCALED_LOGS[0], much).unwrap();
     }
 }
 
-/// What goes wrong in a life, and makes everybody talk.
-fn suffer(cluster: &mut Cluster<'_>) {
-    cluster.headscale.expire("node-1").unwrap();
-    let member = &cluster.members[0];
-    eventually(JOINED, "it has joined again", || {
-        let logins = member.log().matches("joined the mesh").count();
+/// Faults that produce log messages.
+fn cause_faults(cluster: &mut MeshCluster) {
+    cluster.headscale.expire_node("node-1").unwrap();
+    let node = &cluster.nodes[0];
+    eventually(JOIN_TIMEOUT, "it has joined again", || {
+        let logins = node.log().matches("joined the mesh").count();
         (logins > 1).then_some(())
     })
     .unwrap();
-    let pid = member.tailscaled_pid().unwrap().to_string();
-    member.node.run(["kill", "-9", &pid]).unwrap();
+    let pid = node.tailscaled_pid().unwrap().to_string();
+    node.node.run(["kill", "-9", &pid]).unwrap();
     cluster.headscale.kill().unwrap();
-    let member = &cluster.members[0];
-    eventually(JOINED, "another tailscaled", || {
-        let other = member.tailscaled_pid().ok()?.to_string();
+    let node = &cluster.nodes[0];
+    eventually(JOIN_TIMEOUT, "another tailscaled", || {
+        let other = node.tailscaled_pid().ok()?.to_string();
         (other != pid).then_some(())
     })
     .unwrap();
-    cluster.headscale.resume().unwrap();
+    cluster.headscale.restart().unwrap();
 }
 
-/// The same where only a person logs in.
-fn suffer_with_the_host(cluster: &mut Cluster<'_>, hosts: &mut Tailscaled<'_>) {
-    let await_failing = |cluster: &Cluster<'_>, condition: &str| {
-        let member = &cluster.members[0];
-        member.await_condition(condition, false, JOINED).unwrap();
+/// The same with a host tailscaled, which only an administrator logs in.
+fn cause_faults_with_host_tailscaled(cluster: &mut MeshCluster, hosts: &mut Tailscaled) {
+    let await_failing = |cluster: &MeshCluster, condition: &str| {
+        let node = &cluster.nodes[0];
+        node.await_condition(condition, false, JOIN_TIMEOUT)
+            .unwrap();
     };
     cluster.headscale.kill().unwrap();
     await_failing(cluster, "HeadscaleReachable");
     hosts.kill().unwrap();
     await_failing(cluster, "MeshJoined");
-    cluster.headscale.resume().unwrap();
-    hosts.resume().unwrap();
+    cluster.headscale.restart().unwrap();
+    hosts.restart().unwrap();
 }
 
-/// A key that nobody knows any more.
-fn a_key_is_refused(member: &Member<'_>, key: &str) {
-    assert!(key.starts_with(BEGINNINGS[0]), "keys begin otherwise");
-    member.node.write(API_KEY_FILE, STRANGE).unwrap();
-    member.signal(Signal::HUP);
-    eventually(JOINED, "the key is refused", || {
-        let (_, said) = member.condition("HeadscaleReachable").ok()?;
-        said.contains("API key is wrong").then_some(())
+fn an_unknown_key_is_refused(node: &MeshNode, key: &str) {
+    assert!(
+        key.starts_with(KEY_PREFIXES[0]),
+        "the prefix of keys has changed"
+    );
+    node.node.write(API_KEY_FILE, UNKNOWN_KEY).unwrap();
+    node.reload();
+    eventually(JOIN_TIMEOUT, "the key is refused", || {
+        let (_, message) = node.condition("HeadscaleReachable").ok()?;
+        message.contains("API key is wrong").then_some(())
     })
     .unwrap();
-    member.node.write(API_KEY_FILE, key).unwrap();
-    member.signal(Signal::HUP);
-    member
-        .await_condition("HeadscaleReachable", true, JOINED)
+    node.node.write(API_KEY_FILE, key).unwrap();
+    node.reload();
+    node.await_condition("HeadscaleReachable", true, JOIN_TIMEOUT)
         .unwrap();
 }
 
-/// What there is of a tailscaled: its environment, and all that it said.
-fn said_by_tailscaled(
-    member: &Member<'_>,
-    hosts: Option<&Tailscaled<'_>>,
-) -> Vec<(String, String)> {
+/// The environment and logs of a tailscaled.
+fn tailscaled_output(node: &MeshNode, hosts: Option<&Tailscaled>) -> Vec<(String, String)> {
     if let Some(hosts) = hosts {
         return vec![("the host's tailscaled's log".to_owned(), hosts.log())];
     }
-    let pid = member.tailscaled_pid().unwrap();
-    let logs = TAILSCALED_LOGS.map(|log| (log.to_owned(), read(&member.file(log))));
+    let pid = node.tailscaled_pid().unwrap();
+    let logs = TAILSCALED_LOGS.map(|log| (log.to_owned(), read(&node.file(log))));
     let all = [("tailscaled's environment".to_owned(), environment(pid))];
     all.into_iter().chain(logs).collect()
 }
 
-fn answers(member: &Member<'_>) -> Vec<(String, String)> {
-    let mut said = Vec::new();
+fn answers(node: &MeshNode) -> Vec<(String, String)> {
+    let mut outputs = Vec::new();
     for path in ["/healthz", "/ready", "/metrics"] {
-        said.push((path.to_owned(), member.get(path).unwrap().body));
+        outputs.push((path.to_owned(), node.get(path).unwrap().body));
     }
-    for ask in api::messages::Ask::ALL {
-        let mut stream = UnixStream::connect(member.file("/run/headcni/daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(JOINED)).unwrap();
-        writeln!(stream, "{{\"ask\":\"{ask}\"}}").unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        said.push((ask.to_string(), answer));
+    let client = HttpClient::new(node.file("/run/headcni/daemon.sock")).timeout(JOIN_TIMEOUT);
+    for resource in Resource::ALL {
+        let response = client.get(&resource.path()).unwrap();
+        let body = String::from_utf8(response.body).unwrap();
+        outputs.push((resource.to_string(), body));
     }
-    said.push(command(member, &["config", "show"]));
-    said.push(command(member, &["config", "check"]));
-    said
+    outputs.push(command(node, &["config", "show"]));
+    outputs.push(command(node, &["config", "check"]));
+    outputs
 }
 
-fn command(member: &Member<'_>, words: &[&str]) -> (String, String) {
-    let output = member.command(words).unwrap();
+fn command(node: &MeshNode, args: &[&str]) -> (String, String) {
+    let output = node.command(args).unwrap();
     assert!(output.status.success(), "{output:?}");
-    (words.join(" "), output.stdout + &output.stderr)
+    (args.join(" "), output.stdout + &output.stderr)
 }
 
 fn environment(pid: u32) -> String {
@@ -282,10 +270,10 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// All files that somebody else than root can read, whatever directories they are in.
-fn readable_by_others(member: &Member<'_>) -> Vec<(String, String)> {
+/// All files that other users than root can read.
+fn readable_by_others(node: &MeshNode) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let mut todo: Vec<PathBuf> = DIRECTORIES.iter().map(|dir| member.file(dir)).collect();
+    let mut todo: Vec<PathBuf> = DIRECTORIES.iter().map(|dir| node.file(dir)).collect();
     while let Some(path) = todo.pop() {
         let Ok(meta) = path.symlink_metadata() else {
             continue;
@@ -297,21 +285,21 @@ fn readable_by_others(member: &Member<'_>) -> Vec<(String, String)> {
             found.push((path.display().to_string(), read(&path)));
         }
     }
-    assert!(!found.is_empty(), "a conflist is for everybody");
+    assert!(!found.is_empty(), "the conflist is readable");
     found
 }
 
-/// Looks at the arguments of everything that runs on a node, again and again.
-struct Watch {
+/// Collects the arguments of all processes of a node.
+struct ArgumentWatch {
     is_over: Arc<AtomicBool>,
     watching: JoinHandle<Vec<(String, String)>>,
 }
 
-impl Watch {
-    fn start(member: &Member<'_>) -> Self {
+impl ArgumentWatch {
+    fn start(node: &MeshNode) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
-        let home = fs::read_link(format!("/proc/{}/ns/mnt", member.node.holder_pid())).unwrap();
+        let home = fs::read_link(format!("/proc/{}/ns/mnt", node.node.holder_pid())).unwrap();
         let watching = thread::spawn(move || {
             let mut seen: Vec<(String, String)> = Vec::new();
             while !over.load(Ordering::Relaxed) {

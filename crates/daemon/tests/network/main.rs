@@ -1,18 +1,15 @@
-//! The network that all pods share, on lab nodes: made, wiped by others, and back.
-//!
-//! Pods are made by the real plugin; wipes are the commands that administrators and other programs
-//! use. Everything happens in namespaces of the lab.
+//! The host network of pods on lab nodes, with pods of the real plugin.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
+mod controller;
 mod firewalls;
-mod flaps;
-mod kept;
-mod made;
+mod first_reconcile;
+mod fixture;
+mod link_flaps;
 mod mesh;
-mod removed;
-mod scene;
-mod wiped;
+mod restored_state;
+mod uninstall;

@@ -1,44 +1,43 @@
-//! The way to other nodes' pods. The mesh's link is a veth to another node, or a TUN that nobody
-//! reads: who encrypts behind it makes no difference here.
+//! Routes to pods of other nodes. The mesh interface is a veth to another node, or a TUN without a reader: what
+//! encrypts behind it makes no difference here.
 
-mod beside;
-mod bridged;
-mod led;
-mod lost;
-mod many;
-mod talk;
-mod tuned;
+mod bridge_mode;
+mod link_tuning;
+mod many_nodes;
+mod real_tailscaled;
+mod restored_routes;
+mod routing;
+mod source_addresses;
 
-use daemon::config::Config;
-use daemon::network::{Desired, Mesh, Wanted};
 use lab::{Netns, Node};
+use node_config::Config;
+use node_hostnet::{Desired, Mesh, Wanted};
 
-use crate::scene::{BASE, LOCAL, Scene, networks};
+use crate::fixture::{BASE, HostnetNode, LOCAL, networks};
 
-/// The name of tailscaled's link.
+/// The name of tailscaled's interface.
 const LINK: &str = "headcni01";
 const REMOTES: &str = "10.9.4.0/24,fd00:9:0:4::/64";
-/// Pods of the other node, of this one that nobody has, and of no node at all.
-const THERE: [&str; 2] = ["10.9.4.5", "fd00:9:0:4::5"];
-const NOBODY: [&str; 2] = ["10.9.3.200", "fd00:9:0:3::200"];
-const NOWHERE: [&str; 2] = ["10.9.77.7", "fd00:9:0:77::7"];
-/// The other node's addresses as a member of the mesh.
-const MEMBER: [&str; 2] = ["100.64.0.2", "fd7a:115c:a1e0::2"];
+/// Pods of the other node, unused local addresses, and addresses of no node.
+const REMOTE_PODS: [&str; 2] = ["10.9.4.5", "fd00:9:0:4::5"];
+const UNUSED_LOCAL: [&str; 2] = ["10.9.3.200", "fd00:9:0:3::200"];
+const UNASSIGNED: [&str; 2] = ["10.9.77.7", "fd00:9:0:77::7"];
+/// The other node's tailnet addresses.
+const PEER_TAILNET_IPS: [&str; 2] = ["100.64.0.2", "fd7a:115c:a1e0::2"];
 
-/// A node with an underlay, which leads to everything, and the mesh's link to another node.
+/// A node with an underlay with a default route, and a mesh interface to another node.
 struct Meshed {
-    scene: Scene,
-    /// What is beyond the underlay.
+    fixture: HostnetNode,
+    /// Beyond the underlay.
     world: Node,
-    /// The other node.
     peer: Node,
 }
 
 impl Meshed {
     fn new() -> Self {
         let meshed = Self::without_link();
-        let (node, peer) = (&meshed.scene.node, &meshed.peer);
-        // A TUN asks nobody whether its addresses are its own.
+        let (node, peer) = (&meshed.fixture.node, &meshed.peer);
+        // A TUN has no duplicate address detection.
         for place in [node, peer] {
             let name = "net.ipv6.conf.default.accept_dad";
             place.sysctl(name, "0").unwrap();
@@ -64,14 +63,14 @@ impl Meshed {
         meshed
     }
 
-    /// One whose link has not been made yet.
+    /// Without the mesh interface.
     fn without_link() -> Self {
         let meshed = Self {
-            scene: Scene::new(),
+            fixture: HostnetNode::new(),
             world: Node::new("world").unwrap(),
             peer: Node::new("peer").unwrap(),
         };
-        let (node, world) = (&meshed.scene.node, &meshed.world);
+        let (node, world) = (&meshed.fixture.node, &meshed.world);
         node.wire("up0", "192.168.7.2/24", world, "192.168.7.1/24")
             .unwrap();
         on(
@@ -84,15 +83,14 @@ impl Meshed {
         meshed
     }
 
-    /// With a TUN instead of the veth.
     fn with_tun() -> Self {
         let meshed = Self::without_link();
-        on(&meshed.scene.node, MAKE_TUN);
+        on(&meshed.fixture.node, MAKE_TUN);
         meshed
     }
 
     fn node(&self) -> &Node {
-        &self.scene.node
+        &self.fixture.node
     }
 }
 
@@ -126,25 +124,25 @@ fn wanted_by(config: &Config, local: &str, base: &str, mesh: Option<&Mesh>) -> W
     }
 }
 
-/// By which link a packet would leave, and from which address; nothing if there is no way.
-fn way(node: &Node, to: &str, more: &[&str]) -> Option<(String, String)> {
+/// Interface and source address by which a packet would leave; `None` without a route.
+fn route_to(node: &Node, to: &str, more: &[&str]) -> Option<(String, String)> {
     let line = [&["ip", "-o", "route", "get", to], more].concat();
     let asked = node.attempt(line).unwrap();
-    let words: Vec<&str> = asked.stdout.split_whitespace().collect();
+    let fields: Vec<&str> = asked.stdout.split_whitespace().collect();
     let after = |key: &str| {
-        let place = words.iter().position(|word| *word == key)?;
-        words.get(place + 1).map(|word| (*word).to_owned())
+        let place = fields.iter().position(|word| *word == key)?;
+        fields.get(place + 1).map(|word| (*word).to_owned())
     };
-    if !asked.status.success() || words.first() == Some(&"unreachable") {
+    if !asked.status.success() || fields.first() == Some(&"unreachable") {
         return None;
     }
     Some((after("dev")?, after("src").unwrap_or_default()))
 }
 
-/// All rules, and what the mesh's table holds.
-fn ways(scene: &Scene) -> String {
-    // A table that was never used is an error to list.
-    scene.run(
+/// All rules, and the mesh's route table.
+fn rules_and_routes(fixture: &HostnetNode) -> String {
+    // Listing a table that was never used is an error.
+    fixture.run(
         "ip rule; ip -6 rule; exec 2>&-
          ip route show table 26723; ip -6 route show table 26723; true",
     )

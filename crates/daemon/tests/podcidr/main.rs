@@ -1,11 +1,11 @@
-//! Nodes of several kinds, by files as their tools write them, and what is found out about each.
+//! Pod CIDR discovery on nodes of several kinds, with files as their tools write them.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
-mod hostile;
-mod kubernetes;
-mod ladder;
-mod scene;
+mod fixture;
+mod hostile_files;
+mod kubernetes_files;
+mod source_order;

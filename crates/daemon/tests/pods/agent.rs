@@ -1,7 +1,7 @@
-//! The daemon's knowledge of pods as a process inside of a node, which does as a script says.
+//! The daemon's pod index and orphan collection in a process on a node, driven by a script.
 //!
-//! It is this very test program: only a process of the node sees its files, its network and its
-//! boot as the daemon does. Time is told by the script, so that nobody has to wait for it.
+//! It is this test program: only a process on the node has its files, netns and boot ID. The script sets
+//! the time.
 
 use std::env;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::event::Event;
-use daemon::conditions::{Condition, Conditions};
-use daemon::config::{Config, Mode};
-use daemon::keeper::{self, Part, Reports};
-use daemon::metrics::Metrics;
-use daemon::pods::{Limits, Now, Place, Pods};
+use node_config::{Config, Mode};
+use node_core::conditions::{Condition, Conditions};
+use node_core::metrics::Metrics;
+use node_core::reconcile::{self, Controller, Telemetry};
+use node_pods::{Limits, Now, Place, Pods};
 use prometheus_client::encoding::text::encode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -23,9 +23,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const GRACE: u64 = 300;
 pub(crate) const INTERVAL: u64 = 60;
 const VARIABLE: &str = "HEADCNI_PODS_SCRIPT";
-const NAME: &str = "agent::does_as_a_script_says";
+const NAME: &str = "agent::runs_a_script";
 
-/// What the process shall do.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Script {
     pub(crate) network: String,
@@ -33,40 +32,39 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
 }
 
-/// One thing to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Step {
-    /// Look for left-overs, so many seconds after the start by either clock.
+    /// Collect orphans at these times after the start, by either clock.
     Pass { monotonic: u64, wall: i64 },
-    /// Look at everything.
+    /// Resync all pods.
     Resync,
-    /// Be told of a call.
-    Told {
+    /// An event of a CNI call.
+    Event {
         verb: String,
         container: String,
         code: Option<u32>,
     },
-    /// Somebody else does something.
+    /// Run a shell script.
     Shell(String),
-    /// Tell what is known.
-    Tell,
-    /// Keep the view, and collect what is older than a moment, until so many pods are known.
-    Keep { shell: String, until: usize },
+    /// Report the index.
+    Report,
+    /// Run the controllers with short intervals until so many pods are listed.
+    RunControllers { shell: String, until: usize },
 }
 
-/// What the process tells after a step.
+/// The report after a step.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Report {
-    /// Kind, container and cause of what was collected.
+    /// Kind, container and cause.
     pub(crate) collected: Vec<(String, String, String)>,
-    /// What is left by kind: lease, link, route, state.
+    /// Orphans by kind: lease, link, route, state.
     pub(crate) left: [usize; 4],
     pub(crate) troubles: Vec<String>,
-    /// Whether what is left behind is under control, and why.
+    /// The condition's status and message.
     pub(crate) condition: (bool, String),
-    /// What is counted of left-overs, pods and addresses.
+    /// Metrics of orphans, pods and addresses.
     pub(crate) metrics: Vec<String>,
-    /// Container, state, addresses, link and hardware address of who is known.
+    /// Container, state, addresses, link and MAC of listed pods.
     pub(crate) known: Vec<(String, String, String, String, String)>,
     pub(crate) differences: Vec<String>,
     /// Links that can be restored, with their addresses.
@@ -76,7 +74,7 @@ pub(crate) struct Report {
 }
 
 impl Step {
-    /// A look for left-overs so many seconds after the start.
+    /// An observation so many seconds after the start.
     pub(crate) fn pass(seconds: u64) -> Self {
         let wall = i64::try_from(seconds).unwrap();
         Self::Pass {
@@ -85,8 +83,8 @@ impl Step {
         }
     }
 
-    pub(crate) fn told(verb: &str, container: &str) -> Self {
-        Self::Told {
+    pub(crate) fn event(verb: &str, container: &str) -> Self {
+        Self::Event {
             verb: verb.to_owned(),
             container: container.to_owned(),
             code: None,
@@ -94,7 +92,6 @@ impl Step {
     }
 }
 
-/// The program and the arguments that make an agent.
 pub(crate) fn line() -> Vec<String> {
     let program = env::current_exe().unwrap().display().to_string();
     let arguments = ["--ignored", "--exact", NAME, "--nocapture"];
@@ -104,12 +101,10 @@ pub(crate) fn line() -> Vec<String> {
         .collect()
 }
 
-/// Lets a command be an agent's, by this script.
 pub(crate) fn instruct<'a>(command: &'a mut Command, script: &Script) -> &'a mut Command {
     command.env(VARIABLE, serde_json::to_string(script).unwrap())
 }
 
-/// What an agent has told, a report per step.
 #[track_caller]
 pub(crate) fn reports(stdout: &str) -> Vec<Report> {
     let lines = stdout.lines().filter_map(|line| line.split_once("REPORT "));
@@ -120,7 +115,7 @@ pub(crate) fn reports(stdout: &str) -> Vec<Report> {
 
 #[test]
 #[ignore = "the other tests run it inside of a node"]
-fn does_as_a_script_says() {
+fn runs_a_script() {
     let script = env::var(VARIABLE).expect("the other tests say what to do");
     let script: Script = serde_json::from_str(&script).unwrap();
     let mut config = Config::default();
@@ -129,7 +124,7 @@ fn does_as_a_script_says() {
         config.cni.mode = Mode::Bridge;
     }
     let place = Place::of(&config, "/opt/cni/bin".as_ref()).unwrap();
-    let reports = Reports {
+    let reports = Telemetry {
         conditions: Arc::new(Conditions::default()),
         metrics: Arc::new(Metrics::default()),
     };
@@ -138,9 +133,11 @@ fn does_as_a_script_says() {
     for step in script.steps {
         let mut report = Report::default();
         match step {
-            Step::Pass { monotonic, wall } => pass(&pods, at(start, monotonic, wall), &mut report),
+            Step::Pass { monotonic, wall } => {
+                collect(&pods, at(start, monotonic, wall), &mut report)
+            }
             Step::Resync => report.troubles = pods.resync(),
-            Step::Told {
+            Step::Event {
                 verb,
                 container,
                 code,
@@ -153,8 +150,10 @@ fn does_as_a_script_says() {
                 ..Event::default()
             }),
             Step::Shell(text) => shell(&text),
-            Step::Keep { shell, until } => keep(&pods, &reports, &shell, until),
-            Step::Tell => tell(&pods, &mut report),
+            Step::RunControllers { shell, until } => {
+                run_controllers(&pods, &reports, &shell, until)
+            }
+            Step::Report => report_index(&pods, &mut report),
         }
         report_on(&reports, &mut report);
         let line = serde_json::to_string(&report).unwrap();
@@ -181,7 +180,7 @@ fn shell(text: &str) {
     assert!(status.success(), "{text}");
 }
 
-fn report_on(reports: &Reports, report: &mut Report) {
+fn report_on(reports: &Telemetry, report: &mut Report) {
     let conditions = reports.conditions.snapshot();
     for (condition, state) in conditions {
         if condition == Condition::OrphansCollected {
@@ -197,8 +196,8 @@ fn report_on(reports: &Reports, report: &mut Report) {
     report.metrics = text.lines().filter(is_ours).map(str::to_owned).collect();
 }
 
-/// Does as the daemon does, with little patience.
-fn keep(pods: &Arc<Pods>, reports: &Reports, script: &str, until: usize) {
+/// Runs the controllers as the daemon does, with short intervals.
+fn run_controllers(pods: &Arc<Pods>, reports: &Telemetry, script: &str, until: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -210,15 +209,15 @@ fn keep(pods: &Arc<Pods>, reports: &Reports, script: &str, until: usize) {
             grace: Duration::from_millis(50),
             interval: Duration::from_millis(20),
         };
-        let part = Part {
+        let part = Controller {
             name: "orphans",
             condition: Condition::OrphansCollected,
             changed: Arc::default(),
-            every: limits.interval,
+            interval: limits.interval,
         };
         let (_settings, settings) = watch::channel(limits);
         let collecting = Arc::clone(pods);
-        let collecting = keeper::keep(
+        let collecting = reconcile::run(
             part,
             reports.clone(),
             settings,
@@ -239,7 +238,7 @@ fn keep(pods: &Arc<Pods>, reports: &Reports, script: &str, until: usize) {
     });
 }
 
-fn pass(pods: &Pods, now: Now, report: &mut Report) {
+fn collect(pods: &Pods, now: Now, report: &mut Report) {
     let limits = Limits {
         grace: Duration::from_secs(GRACE),
         interval: Duration::from_secs(INTERVAL),
@@ -254,12 +253,12 @@ fn pass(pods: &Pods, now: Now, report: &mut Report) {
             .collected
             .push((kind.name().to_owned(), container, cause));
     }
-    for (place, kind) in daemon::pods::Kind::ALL.into_iter().enumerate() {
+    for (place, kind) in node_pods::Kind::ALL.into_iter().enumerate() {
         report.left[place] = tally.left.get(&kind).copied().unwrap_or_default();
     }
 }
 
-fn tell(pods: &Pods, report: &mut Report) {
+fn report_index(pods: &Pods, report: &mut Report) {
     let joined = |ips: &[std::net::IpAddr]| {
         let texts: Vec<String> = ips.iter().map(ToString::to_string).collect();
         texts.join(" ")

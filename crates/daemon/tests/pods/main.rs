@@ -1,22 +1,22 @@
-//! The pods of a node as the daemon sees them, with real namespaces and real calls of the plugin.
+//! The daemon's view of a node's pods, with real netns and plugin calls.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
 mod agent;
-mod boots;
-mod bridge;
-mod clock;
-mod dead;
-mod failing;
-mod flight;
-mod hidden;
-mod kept;
-mod killed;
-mod known;
-mod leaked;
-mod scene;
-mod stamps;
-mod wiped;
+mod bridge_mode;
+mod calls_in_progress;
+mod clock_jumps;
+mod controller_loops;
+mod deleted_records;
+mod earlier_boot;
+mod ended_pods;
+mod failed_collection;
+mod fixture;
+mod hidden_netns;
+mod killed_add;
+mod leaked_leases;
+mod pod_index;
+mod record_stamps;

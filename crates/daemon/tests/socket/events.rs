@@ -1,11 +1,11 @@
-//! What the real plugin tells of its calls.
+//! The events that the real plugin posts.
 
-use api::event::{Event, EventPod};
+use api::event::{Event, EventPod, StepOutcome};
 use lab::Netns;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{SOCKET, SPOOL, Scene, call, delegating, native, with};
+use crate::scenario::{SOCKET, Scene, call, delegating, native, with};
 use crate::server::Server;
 
 fn names(event: &Event) -> Vec<&str> {
@@ -13,7 +13,7 @@ fn names(event: &Event) -> Vec<&str> {
 }
 
 #[test]
-fn an_add_and_a_del_are_told_with_all_that_is_known_of_them() {
+fn add_and_del_are_posted_with_all_their_details() {
     let scene = Scene::used();
     let server = Server::start(&scene.socket());
     let pod = scene.node.pod("p").unwrap();
@@ -47,8 +47,7 @@ fn an_add_and_a_del_are_told_with_all_that_is_known_of_them() {
     assert_eq!(names(add), ["ipam", "ruleset", "link"]);
     assert_eq!(names(del), ["link", "ipam"]);
     assert_eq!((del.ips.len(), &del.strategy), (0, &None));
-    server.await_metric("headcni_plugin_events_total{request=\"socket\"} 2");
-    assert!(!scene.node.has(SPOOL));
+    server.await_metric("headcni_plugin_events_total{outcome=\"accepted\"} 2");
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn an_ipam_plugin_that_is_executed_is_a_step_within_one() {
     "chain",
     &["bridge", "tuning"]
 )]
-fn other_modes_are_told_by_their_plugins(
+fn other_modes_have_a_step_per_plugin(
     #[case] conf: Value,
     #[case] mode: &str,
     #[case] steps: &[&str],
@@ -113,7 +112,7 @@ fn other_modes_are_told_by_their_plugins(
 }
 
 #[test]
-fn a_refused_configuration_is_told_with_its_code() {
+fn an_invalid_configuration_is_posted_with_its_code() {
     let scene = Scene::new();
     let server = Server::start(&scene.socket());
     let pod = scene.node.pod("p").unwrap();
@@ -124,7 +123,7 @@ fn a_refused_configuration_is_told_with_its_code() {
 }
 
 #[test]
-fn a_failed_add_is_told_with_the_step_that_failed_and_its_undoing() {
+fn a_failed_add_is_posted_with_the_failed_step_and_the_rollback() {
     let scene = Scene::new();
     let server = Server::start(&scene.socket());
     let pod = scene.node.pod("p").unwrap();
@@ -139,20 +138,20 @@ fn a_failed_add_is_told_with_the_step_that_failed_and_its_undoing() {
     let steps: Vec<_> = events[0]
         .steps
         .iter()
-        .map(|step| (step.name.as_str(), step.verb.as_deref(), step.failed))
+        .map(|step| (step.name.as_str(), step.verb.as_deref(), step.outcome))
         .collect();
     let expected = [
-        ("bridge", None, false),
-        ("tuning", None, true),
-        ("tuning", Some("DEL"), false),
-        ("bridge", Some("DEL"), false),
+        ("bridge", None, StepOutcome::Ok),
+        ("tuning", None, StepOutcome::Error),
+        ("tuning", Some("DEL"), StepOutcome::Ok),
+        ("bridge", Some("DEL"), StepOutcome::Ok),
     ];
     assert_eq!(steps, expected);
     assert!(events[0].code.is_some());
 }
 
 #[test]
-fn only_add_and_del_are_told() {
+fn only_add_and_del_are_posted() {
     let scene = Scene::new();
     let server = Server::start(&scene.socket());
     let pod = scene.node.pod("p").unwrap();
@@ -167,7 +166,7 @@ fn only_add_and_del_are_told() {
 }
 
 #[test]
-fn the_socket_may_be_elsewhere() {
+fn the_socket_path_is_configurable() {
     let scene = Scene::new();
     let pod = scene.node.pod("p").unwrap();
     let by_key = Server::start(&scene.node.path("/run/other/key.sock"));
@@ -184,7 +183,7 @@ fn the_socket_may_be_elsewhere() {
 }
 
 #[test]
-fn a_relative_socket_is_refused_and_stops_no_del() {
+fn a_relative_socket_path_fails_add_but_not_del() {
     let scene = Scene::new();
     let pod = scene.node.pod("p").unwrap();
     let conf = with(native(), "daemon_socket", "run/daemon.sock".into());
@@ -195,7 +194,7 @@ fn a_relative_socket_is_refused_and_stops_no_del() {
 }
 
 #[test]
-fn a_delegate_is_not_told_of_the_socket() {
+fn a_delegate_does_not_get_the_socket_path() {
     let scene = Scene::new();
     let server = Server::start(&scene.socket());
     let pod = scene.node.pod("p").unwrap();
@@ -211,18 +210,19 @@ fn a_delegate_is_not_told_of_the_socket() {
 }
 
 #[test]
-fn no_secret_is_in_an_event_and_none_in_the_spool() {
-    let scene = Scene::new().deserted();
+fn an_event_contains_no_secret() {
+    let scene = Scene::new();
+    let server = Server::start(&scene.socket());
     let pod = scene.node.pod("p").unwrap();
     let mut conf = with(native(), "canary_key", "canary-1".into());
     conf["ipam"]["canary"] = "canary-2".into();
     let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=p;CANARY=canary-3";
     let add = |conf| call("ADD", conf, &pod).args(args).env("CANARY", "canary-4");
     scene.run(&add(&conf)).ok().unwrap();
-    // Nor in one of a failure, whose message quotes what is wrong.
+    // Nor in one of a failure, whose message quotes the invalid value.
     let wrong = with(conf.clone(), "mtu", "canary-5".into());
     scene.run(&add(&wrong)).ok().unwrap_err();
-    let spooled = scene.node.read(SPOOL).unwrap();
-    assert_eq!(spooled.lines().count(), 2);
-    assert!(!spooled.to_lowercase().contains("canary"), "{spooled}");
+    let events = server.await_events(2);
+    let text = serde_json::to_string(&events).unwrap().to_lowercase();
+    assert!(!text.contains("canary"), "{text}");
 }

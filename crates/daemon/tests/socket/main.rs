@@ -1,16 +1,14 @@
-//! The daemon's socket, as the real plugin and hostile clients meet it.
+//! The daemon's API on its Unix socket, as the plugin, clients and hostile clients use it.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test ends the test"
 )]
 
-mod asks;
-mod cost;
+mod availability;
 mod events;
-mod hostile;
-mod lag;
-mod scene;
+mod limits;
+mod queries;
+mod scenario;
 mod server;
-mod silent;
-mod spool;
+mod syscalls;

@@ -86,7 +86,7 @@ fn the_client_reconnects_after_the_server_restarts() {
             "{text}"
         );
 
-        headscale.resume().unwrap();
+        headscale.restart().unwrap();
         eventually("the server answers", async || client.users().await.ok()).await;
     });
     let calls = calls.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Name servers from a file in the form of resolv.conf(5).
+//! Reads resolv.conf(5) files.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use cni::{Dns, Error};
 
 pub(super) fn read(path: &Path) -> Result<Dns, Error> {
     let attempt = format!("read ipam.resolvConf {}", path.display());
-    // A pipe must not hold us up.
+    // Opening a FIFO would block.
     let text = match std::fs::metadata(path) {
         Ok(found) if !found.is_file() => Err(io::ErrorKind::InvalidInput.into()),
         _ => std::fs::read_to_string(path),
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_lines_are_understood() {
+    fn all_keywords_of_resolv_conf_are_parsed() {
         let dns = parse(
             "# comment\nnameserver 10.0.0.1\nnameserver 10.0.0.2\ndomain x.test\n\
              search a.test b.test\noptions ndots:5 edns0\n",

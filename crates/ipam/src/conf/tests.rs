@@ -3,20 +3,20 @@ use serde_json::json;
 
 use super::*;
 
-fn settings(conf: &Value, args: &str) -> Result<Settings, Error> {
+fn parse(conf: &Value, args: &str) -> Result<IpamConf, Error> {
     let mut whole = json!({ "cniVersion": "1.0.0", "name": "net" });
     whole
         .as_object_mut()
         .unwrap()
         .extend(conf.as_object().unwrap().clone());
     let conf = NetConf::parse(whole.to_string().as_bytes())?;
-    Settings::store(&conf)?;
-    Settings::parse(&conf, &CniArgs::parse(args)?)
+    IpamConf::store(&conf)?;
+    IpamConf::parse(&conf, &CniArgs::parse(args)?)
 }
 
 #[test]
-fn the_three_sources_of_ranges_are_joined_in_order() {
-    let settings = settings(
+fn range_sets_of_all_three_sources_are_combined_in_order() {
+    let conf = parse(
         &json!({
             "runtimeConfig": { "ipRanges": [[{ "subnet": "10.3.0.0/24" }]] },
             "ipam": {
@@ -28,7 +28,7 @@ fn the_three_sources_of_ranges_are_joined_in_order() {
         "",
     )
     .unwrap();
-    let firsts: Vec<String> = settings
+    let firsts: Vec<String> = conf
         .sets
         .iter()
         .map(|set| set.ranges()[0].subnet().to_string())
@@ -37,26 +37,23 @@ fn the_three_sources_of_ranges_are_joined_in_order() {
         firsts,
         ["10.3.0.0/24", "10.1.0.0/24", "10.2.0.0/24", "fd00::/64"]
     );
-    assert_eq!(settings.sets[2].ranges().len(), 2);
-    assert_eq!(
-        settings.sets[1].ranges()[0].gateway().to_string(),
-        "10.1.0.254"
-    );
-    assert_eq!(settings.strategy, Strategy::Sequential);
+    assert_eq!(conf.sets[2].ranges().len(), 2);
+    assert_eq!(conf.sets[1].ranges()[0].gateway().to_string(), "10.1.0.254");
+    assert_eq!(conf.strategy, AllocationStrategy::Sequential);
 }
 
 #[test]
-fn addresses_can_be_asked_for_in_every_way() {
+fn addresses_can_be_requested_in_three_ways() {
     let conf = json!({
         "args": { "cni": { "ips": ["10.1.0.6/24"] } },
         "runtimeConfig": { "ips": ["fd00::7", "10.1.0.5"] },
         "ipam": { "subnet": "10.1.0.0/24" }
     });
-    let asked = settings(&conf, "IgnoreUnknown=1;IP=10.1.0.5")
+    let requested = parse(&conf, "IgnoreUnknown=1;IP=10.1.0.5")
         .unwrap()
         .requested;
-    let asked: Vec<String> = asked.iter().map(ToString::to_string).collect();
-    assert_eq!(asked, ["10.1.0.5", "10.1.0.6", "fd00::7"]);
+    let requested: Vec<String> = requested.iter().map(ToString::to_string).collect();
+    assert_eq!(requested, ["10.1.0.5", "10.1.0.6", "fd00::7"]);
 }
 
 #[rstest]
@@ -85,8 +82,24 @@ fn addresses_can_be_asked_for_in_every_way() {
 #[case(json!({ "cniVersion": "0.2.0",
                "ipam": { "ranges": [[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "10.2.0.0/24" }]] } }),
        &["0.2.0"])]
-fn nonsense_is_refused_by_key_and_value(#[case] conf: Value, #[case] parts: &[&str]) {
-    let error = settings(&conf, "").unwrap_err();
+#[case(json!({ "ipam": { "ranges": [[{ "subnet": "10.2.0.0/24" }, { "subnet": "10.2.0.128/25" }]] } }),
+       &["10.2.0.0/24", "10.2.0.128/25"])]
+#[case(json!({ "ipam": { "ranges": [[{ "subnet": "10.2.0.0/24" }, { "subnet": "fd00::/64" }]] } }),
+       &["fd00::"])]
+#[case(json!({ "ipam": { "ranges": "10.2.0.0/24" } }), &["ipam.ranges"])]
+#[case(json!({ "ipam": { "subnet": 10 } }), &["ipam.subnet"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/32" } }), &["10.1.0.0/32", "/30"])]
+#[case(json!({ "ipam": { "subnet": "fd00::/127" } }), &["fd00::/127", "/126"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "gateway": "fd00::1" } }), &["fd00::1", "10.1.0.0/24"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "rangeStart": "10.3.0.9" } }), &["10.3.0.9", "10.1.0.0/24"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "rangeEnd": "10.3.0.9" } }), &["10.3.0.9", "10.1.0.0/24"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.1", "rangeEnd": "10.1.0.1" } }),
+       &["10.1.0.1"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "routes": [{ "gw": "10.1.0.1" }] } }),
+       &["ipam.routes", "dst"])]
+#[case(json!({ "ipam": { "subnet": "10.1.0.0/24", "status_strict": "yes" } }), &["ipam.status_strict"])]
+fn an_invalid_value_is_refused_with_its_key_and_value(#[case] conf: Value, #[case] parts: &[&str]) {
+    let error = parse(&conf, "").unwrap_err();
     assert_eq!(error.code, cni::code::INVALID_CONFIG, "{error}");
     for part in parts {
         assert!(error.msg.contains(part), "{part} is not in {error}");

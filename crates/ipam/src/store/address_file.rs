@@ -1,4 +1,4 @@
-//! The file of a leased address: appears whole, names its owner.
+//! The file of a leased address. It appears complete and names its owner.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,14 +10,14 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::retry_on_intr;
 
 use super::file;
-use super::owner::Owner;
-use super::record::{index_dir, remove, write_over};
+use super::owner::LeaseOwner;
+use super::record::{index_dir, overwrite, remove};
 
-/// What tells a file from another one that takes its name later: inode and time of writing.
+/// Inode and mtime: differs if the address is leased again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity(pub(super) String);
+pub(super) struct FileIdentity(pub(super) String);
 
-impl Identity {
+impl FileIdentity {
     pub(super) fn of(metadata: &fs::Metadata) -> Self {
         let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
         Self(format!("{}:{seconds}.{nanoseconds:09}", metadata.ino()))
@@ -28,53 +28,54 @@ pub(super) fn path(dir: &Path, address: IpAddr) -> PathBuf {
     dir.join(address.to_string())
 }
 
-/// Who has an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Holder {
-    Nobody,
-    /// Nobody either, but a torn file has its name.
+pub(super) enum AddressHolder {
+    Free,
+    /// The file is empty: a crash of host-local.
     TornFile,
-    Owner(Owner),
-    /// Its name is taken by something that is no lease: a directory, a link.
+    LeaseOwner(LeaseOwner),
+    /// Not a lease: a directory or a symbolic link occupies the name.
     Foreign,
 }
 
-pub(super) fn holder(dir: &Path, address: IpAddr) -> io::Result<Holder> {
+pub(super) fn holder(dir: &Path, address: IpAddr) -> io::Result<AddressHolder> {
     let path = path(dir, address);
     match file::read(&path) {
-        Ok(bytes) => Ok(match Owner::from_text(&String::from_utf8_lossy(&bytes)) {
-            Some(owner) => Holder::Owner(owner),
-            None => Holder::TornFile,
-        }),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Holder::Nobody),
+        Ok(bytes) => Ok(
+            match LeaseOwner::from_text(&String::from_utf8_lossy(&bytes)) {
+                Some(owner) => AddressHolder::LeaseOwner(owner),
+                None => AddressHolder::TornFile,
+            },
+        ),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(AddressHolder::Free),
         Err(_) if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) => {
-            Ok(Holder::Foreign)
+            Ok(AddressHolder::Foreign)
         }
         Err(error) => Err(error),
     }
 }
 
-/// A file with its content, but no address yet.
-pub(super) struct Unnamed {
+/// A complete file that is not linked to an address yet.
+pub(super) struct StagedFile {
     path: PathBuf,
-    pub(super) identity: Identity,
+    pub(super) identity: FileIdentity,
 }
 
-impl Unnamed {
-    /// Takes what a release has left, if anything: to find a new inode takes ext4 longer than all
-    /// else that a lease asks of it.
-    pub(super) fn new(dir: &Path, owner: &Owner, number: usize) -> io::Result<Self> {
+impl StagedFile {
+    /// Reuses the file of an earlier release: allocating an inode is the slowest part of a lease on
+    /// ext4.
+    pub(super) fn new(dir: &Path, owner: &LeaseOwner, number: usize) -> io::Result<Self> {
         let path = spare_path(dir, number);
-        let metadata = write_over(&path, owner.to_text().as_bytes())?;
-        let identity = Identity::of(&metadata);
+        let metadata = overwrite(&path, owner.to_text().as_bytes())?;
+        let identity = FileIdentity::of(&metadata);
         Ok(Self { path, identity })
     }
 
-    /// Gives the file its name; fails with `AlreadyExists` if that is taken.
+    /// Links the file to its address; fails with `AlreadyExists` if the name is taken.
     pub(super) fn link(&self, dir: &Path, address: IpAddr) -> io::Result<()> {
         let path = path(dir, address);
         match rename_to_free_name(&self.path, &path) {
-            // NFS and some others can't: two steps, which end before the lock is given back.
+            // NFS and some FUSE file systems lack RENAME_NOREPLACE.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -82,7 +83,7 @@ impl Unnamed {
                 ) =>
             {
                 fs::hard_link(&self.path, &path)?;
-                // With two names it would be written over by the next lease.
+                // With two names, the next lease would overwrite this one.
                 remove(&self.path).or_else(|error| remove(&path).and(Err(error)))
             }
             outcome => outcome,
@@ -90,10 +91,10 @@ impl Unnamed {
     }
 }
 
-/// Removes the file of an address, or leaves it for the next lease.
+/// Unlinks the file of an address, and keeps it for the next lease if none is kept yet.
 pub(super) fn release(dir: &Path, address: IpAddr, number: usize) -> io::Result<()> {
     let path = path(dir, address);
-    // Not in place of another one: ext4 would write this one to disk at once.
+    // Don't replace: ext4 flushes a file that replaces another one by rename.
     rename_to_free_name(&path, &spare_path(dir, number)).or_else(|_| remove(&path))
 }
 

@@ -1,4 +1,4 @@
-//! Which boot of the kernel this is, and since when.
+//! Boot ID and boot time.
 
 use std::fs;
 use std::path::Path;
@@ -8,25 +8,23 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
 
 use super::file;
 
-/// The id of this boot; `None` where it can't be told.
+/// The kernel's boot ID; `None` if it can't be read.
 pub(super) fn id() -> Option<String> {
     let bytes = file::read(Path::new("/proc/sys/kernel/random/boot_id")).ok()?;
     let text = std::str::from_utf8(&bytes).ok()?;
     text.split_whitespace().next().map(str::to_owned)
 }
 
-/// A moment that is surely not after the boot, whatever the clock has done since; `None` if there
-/// is no such evidence.
+/// A time that is certainly before this boot; `None` if that can't be proven.
 ///
-/// Two clocks must agree: the time now less the time since boot, which is too late if the clock
-/// was set forward since, and the birth of a file system that lives in memory, which is too late
-/// if it was set back.
-pub(super) fn not_after() -> Option<SystemTime> {
+/// Now minus uptime is too late if the clock was set forward since boot, and the birth time of a
+/// tmpfs is too late if it was set back. So the earlier one counts.
+pub(super) fn time_lower_bound() -> Option<SystemTime> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
     let by_uptime = SystemTime::now().checked_sub(Duration::try_from_secs_f64(seconds).ok()?)?;
     let by_birth = ["/run", "/dev/shm"].into_iter().find_map(birth_of_tmpfs)?;
-    // File times are a clock tick behind the clock, and births are whole seconds here.
+    // File times lag one tick behind the clock, and birth times are read in whole seconds.
     by_uptime.min(by_birth).checked_sub(Duration::from_secs(2))
 }
 

@@ -1,19 +1,19 @@
-//! Who has an address.
+//! The owner of an address.
 
 use std::fmt;
 
 use cni::{ContainerId, IfName};
 
-/// A container's interface, as host-local's files name it.
+/// A container's interface, as address files name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner {
+pub struct LeaseOwner {
     container: String,
-    /// Absent in files of host-local before version 0.7.
+    /// `None` in files of host-local before 0.7.
     ifname: Option<String>,
 }
 
-impl Owner {
-    /// The owner that a call is about.
+impl LeaseOwner {
+    /// The owner for a CNI attachment.
     pub fn new(container: &ContainerId, ifname: &IfName) -> Self {
         Self {
             container: container.to_string(),
@@ -21,17 +21,17 @@ impl Owner {
         }
     }
 
-    /// The container's id.
+    /// The container ID.
     pub fn container(&self) -> &str {
         &self.container
     }
 
-    /// The interface's name, if it is known.
+    /// The interface name, if the file has one.
     pub fn ifname(&self) -> Option<&str> {
         self.ifname.as_deref()
     }
 
-    /// The same container, whichever its interface: how old files name it.
+    /// The owner as old versions of host-local write it.
     pub(super) fn without_ifname(&self) -> Self {
         Self {
             container: self.container.clone(),
@@ -39,7 +39,7 @@ impl Owner {
         }
     }
 
-    /// What stands in an address' file.
+    /// The content of an address file.
     pub(super) fn to_text(&self) -> String {
         match &self.ifname {
             Some(ifname) => format!("{}\r\n{ifname}", self.container),
@@ -47,7 +47,7 @@ impl Owner {
         }
     }
 
-    /// Reads an address' file; `None` if it is torn.
+    /// Parses an address file; `None` if it is torn.
     pub(super) fn from_text(text: &str) -> Option<Self> {
         let text = text.trim();
         let (container, ifname) = match text.split_once("\r\n") {
@@ -60,7 +60,7 @@ impl Owner {
         })
     }
 
-    /// The name of its record; `None` if no call can ever be about such an owner.
+    /// The file name of its record; `None` if it is no valid attachment.
     pub(super) fn file_name(&self) -> Option<String> {
         const MAX_BYTES: usize = 255;
         ContainerId::new(&self.container).ok()?;
@@ -76,7 +76,7 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for LeaseOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "container {}", self.container)?;
         match &self.ifname {

@@ -1,4 +1,4 @@
-//! The record of an owner: its addresses, and what the files themselves can't hold.
+//! The record of an owner: its addresses, and what address files can't store.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -10,27 +10,26 @@ use cni::Pod;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::address_file::Identity;
+use super::address_file::FileIdentity;
 use super::file;
-use super::owner::Owner;
+use super::owner::LeaseOwner;
 
-/// What is known about an owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct LeaseRecord {
     pub(super) container: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ifname: Option<String>,
     pub(super) addresses: Vec<RecordedAddress>,
-    /// The boot that the lease was made in, or first seen in.
+    /// The boot in which the lease was made or adopted.
     pub(super) boot: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<Pod>,
-    /// Of all the above: a record that somebody has meddled with is no record.
+    /// Checksum of the fields above: a torn or edited record is ignored.
     #[serde(default)]
     sum: u64,
 }
 
-/// An address, and which file stood for it.
+/// An address and the identity of its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RecordedAddress {
     pub(super) ip: IpAddr,
@@ -38,20 +37,20 @@ pub(super) struct RecordedAddress {
 }
 
 impl RecordedAddress {
-    pub(super) fn new(ip: IpAddr, identity: &Identity) -> Self {
+    pub(super) fn new(ip: IpAddr, identity: &FileIdentity) -> Self {
         Self {
             ip,
             file: identity.0.clone(),
         }
     }
 
-    pub(super) fn is_file(&self, identity: &Identity) -> bool {
+    pub(super) fn is_file(&self, identity: &FileIdentity) -> bool {
         self.file == identity.0
     }
 }
 
-impl Record {
-    pub(super) fn of(owner: &Owner, addresses: Vec<RecordedAddress>, boot: &str) -> Self {
+impl LeaseRecord {
+    pub(super) fn of(owner: &LeaseOwner, addresses: Vec<RecordedAddress>, boot: &str) -> Self {
         Self {
             container: owner.container().to_owned(),
             ifname: owner.ifname().map(str::to_owned),
@@ -66,11 +65,11 @@ impl Record {
         self.addresses.iter().map(|address| address.ip).collect()
     }
 
-    pub(super) fn is_of(&self, owner: &Owner) -> bool {
+    pub(super) fn is_of(&self, owner: &LeaseOwner) -> bool {
         self.container == owner.container() && self.ifname.as_deref() == owner.ifname()
     }
 
-    /// Without its sum, for comparing and for summing up.
+    /// A copy without checksum.
     fn bare(&self) -> Self {
         Self {
             sum: 0,
@@ -86,7 +85,7 @@ impl Record {
         })
     }
 
-    /// Reads a record; `None` if there is none, or one that isn't whole.
+    /// Reads a record; `None` if it is missing or torn.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
         match file::read(path) {
             Ok(bytes) => Ok(Self::parse(&bytes)),
@@ -95,7 +94,6 @@ impl Record {
         }
     }
 
-    /// The record of a file; `None` if it isn't whole.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let record: Self = serde_json::from_slice(bytes).ok()?;
         (record.sum == record.sum_up()).then(|| record.bare())
@@ -110,19 +108,19 @@ impl Record {
     }
 }
 
-/// Writes a file of the index. It may be torn by a crash, for which the stamp has a sign.
+/// Writes an index file. A crash may tear it, which the stamp reveals.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_over(path, bytes).map(drop)
+    overwrite(path, bytes).map(drop)
 }
 
-/// Writes a file of the index, and tells what has become of it.
+/// Writes an index file and returns its metadata.
 ///
-/// It isn't emptied first: ext4 takes an emptied file for one that is being replaced, and writes it
-/// to disk at once.
-pub(super) fn write_over(path: &Path, bytes: &[u8]) -> io::Result<Metadata> {
+/// It does not truncate the file first: ext4 treats that as replace-via-truncate and flushes the
+/// file.
+pub(super) fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<Metadata> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
     let file = match file::open(path, flags) {
-        // A link, a pipe: nobody but us has any business here.
+        // A symbolic link or a FIFO: replace it.
         Err(_) if path.symlink_metadata().is_ok_and(|found| !found.is_file()) => {
             remove(path)?;
             file::open(path, flags)?
@@ -138,7 +136,7 @@ pub(super) fn write_over(path: &Path, bytes: &[u8]) -> io::Result<Metadata> {
     file.metadata()
 }
 
-/// Empties a file and leaves it for the next one who needs it.
+/// Truncates a file, which the next call reuses.
 pub(super) fn empty(path: &Path) -> io::Result<()> {
     match file::open(path, OFlags::WRONLY | OFlags::NOFOLLOW) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

@@ -1,8 +1,9 @@
-//! The stamp in the lock file: proof that the index is right.
+//! The stamp in the lock file proves that the index is valid.
 //!
-//! A directory's modification time changes with every file that comes or goes. After a change of
-//! ours we set it to a moment in the past and note that moment; when it is still there at the next
-//! call, nobody has touched the directory. The clock's coarse ticks don't matter to that.
+//! Every file that is created or removed updates the mtime of its directory. After a change of ours
+//! we set that mtime to a time in the past and store it in the stamp. If it still matches at the
+//! next call, no other process changed the directory, whatever the granularity of the file system's
+//! clock.
 
 use std::fs::File;
 use std::io;
@@ -12,17 +13,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
-/// Length of the line, padded so that one write replaces all of it.
+/// Padded, so that one write replaces the whole line.
 const LINE_BYTES: usize = 120;
 
-/// What was known when the store was left.
+/// The state of the store after the last call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// The boot that it was left in.
     pub(super) boot: String,
-    /// The modification times of the store's directory and of the one with the records; absent
-    /// while a change is under way.
-    pub(super) marks: Option<[Mtime; 2]>,
+    /// Mtimes of the store's directory and of the records' directory; `None` during a change.
+    pub(super) mtimes: Option<[Mtime; 2]>,
 }
 
 /// Seconds and nanoseconds.
@@ -34,7 +33,7 @@ pub(super) fn directory_mtime(dir: &Path) -> io::Result<Mtime> {
 }
 
 impl Stamp {
-    /// The stamp of a lock file; `None` if it isn't ours or was torn.
+    /// Reads the stamp; `None` if it is torn or foreign.
     pub(super) fn read(lock: &File) -> io::Result<Option<Self>> {
         let mut bytes = [0; LINE_BYTES];
         match lock.read_exact_at(&mut bytes, 0) {
@@ -45,13 +44,13 @@ impl Stamp {
     }
 
     pub(super) fn write(&self, lock: &File) -> io::Result<()> {
-        let marks = match self.marks {
-            Some(marks) => marks
+        let mtimes = match self.mtimes {
+            Some(mtimes) => mtimes
                 .map(|(seconds, nanos)| format!("{seconds}.{nanos:09}"))
                 .join(" "),
             None => "changing".to_owned(),
         };
-        let line = format!("headcni-ipam 1 {} {marks}", self.boot);
+        let line = format!("headcni-ipam 1 {} {mtimes}", self.boot);
         let padded = format!("{line:<width$}\n", width = LINE_BYTES - 1);
         lock.write_all_at(padded.as_bytes(), 0)
     }
@@ -62,20 +61,19 @@ impl Stamp {
             return None;
         }
         let boot = words.next()?.to_owned();
-        let mut mark = || -> Option<Mtime> {
+        let mut mtime = || -> Option<Mtime> {
             let (seconds, nanos) = words.next()?.split_once('.')?;
             Some((seconds.parse().ok()?, nanos.parse().ok()?))
         };
-        let marks = mark().and_then(|first| Some([first, mark()?]));
-        Some(Self { boot, marks })
+        let mtimes = mtime().and_then(|first| Some([first, mtime()?]));
+        Some(Self { boot, mtimes })
     }
 }
 
-/// Sets the directory's modification time to a moment that no change from now on can give it, and
-/// tells which.
-pub(super) fn mark_directory(dir: &Path) -> io::Result<Mtime> {
-    // Far enough for file systems that keep whole seconds. It is a whole one, so that any of them
-    // keeps it as it is, and nobody needs to look what has become of it.
+/// Sets the directory's mtime to a time that no later change can produce, and returns it.
+pub(super) fn set_past_mtime(dir: &Path) -> io::Result<Mtime> {
+    // 10 s are enough for file systems that store whole seconds, and a whole second is stored
+    // unchanged by all of them.
     let past = SystemTime::now() - Duration::from_secs(10);
     let since = past.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
@@ -100,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_reads_back_and_garbage_does_not() {
+    fn a_stamp_is_read_back_and_a_torn_one_is_ignored() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("lock");
         let file = File::options()
@@ -110,13 +108,13 @@ mod tests {
             .open(path)
             .unwrap();
         assert_eq!(Stamp::read(&file).unwrap(), None);
-        for marks in [
+        for mtimes in [
             Some([(1_789_000_000, 5), (1_789_000_001, 999_999_999)]),
             None,
         ] {
             let stamp = Stamp {
                 boot: "842f1e82-2c09-4a44-921e-672ff1029bc4".to_owned(),
-                marks,
+                mtimes,
             };
             stamp.write(&file).unwrap();
             assert_eq!(Stamp::read(&file).unwrap(), Some(stamp));
@@ -126,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn any_change_after_marking_shows() {
+    fn any_later_change_is_visible_in_the_mtime() {
         let directory = TempDir::new().unwrap();
         for round in 0..100 {
-            let marked = mark_directory(directory.path()).unwrap();
-            assert_eq!(directory_mtime(directory.path()).unwrap(), marked);
+            let set = set_past_mtime(directory.path()).unwrap();
+            assert_eq!(directory_mtime(directory.path()).unwrap(), set);
             File::create(directory.path().join(round.to_string())).unwrap();
-            assert_ne!(directory_mtime(directory.path()).unwrap(), marked);
+            assert_ne!(directory_mtime(directory.path()).unwrap(), set);
         }
     }
 }

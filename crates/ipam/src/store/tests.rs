@@ -1,9 +1,8 @@
-mod maps;
+mod bitmaps;
 mod model;
 
 use std::fs::File;
 use std::io::Write;
-use std::time::SystemTime;
 
 use cni::{ContainerId, IfName};
 use tempfile::TempDir;
@@ -11,18 +10,18 @@ use tempfile::TempDir;
 use super::*;
 use crate::range::Range;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn store(directory: &TempDir) -> Store {
-    Store::new(
+pub(super) fn store(directory: &TempDir) -> LeaseStore {
+    LeaseStore::new(
         directory.path(),
         &NetworkName::new("net").unwrap(),
-        PATIENCE,
+        LOCK_TIMEOUT,
     )
 }
 
-pub(super) fn owner(container: &str) -> Owner {
-    Owner::new(
+pub(super) fn owner(container: &str) -> LeaseOwner {
+    LeaseOwner::new(
         &ContainerId::new(container).unwrap(),
         &IfName::new("eth0").unwrap(),
     )
@@ -40,7 +39,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn lease(
-    session: &mut Session,
+    session: &mut LockedStore,
     container: &str,
     sets: &[RangeSet],
     requested: &[IpAddr],
@@ -50,8 +49,7 @@ fn lease(
         pod: None,
         sets,
         requested,
-        strategy: Strategy::Sequential,
-        is_live: None,
+        strategy: AllocationStrategy::Sequential,
     };
     Ok(session
         .lease(&request)?
@@ -76,17 +74,7 @@ fn host_local_lease(directory: &TempDir, address: &str, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-fn set_time(directory: &TempDir, address: &str, time: SystemTime) {
-    let path = directory.path().join("net").join(address);
-    File::options()
-        .write(true)
-        .open(path)
-        .unwrap()
-        .set_modified(time)
-        .unwrap();
-}
-
-/// As if the store had last been left in another boot.
+/// Makes the store look as if its stamp and records were of another boot.
 fn reboot(directory: &TempDir) {
     let net = directory.path().join("net");
     let lock = File::options()
@@ -99,23 +87,23 @@ fn reboot(directory: &TempDir) {
     stamp.write(&lock).unwrap();
     for entry in fs::read_dir(net.join(".headcni/owners")).unwrap() {
         let path = entry.unwrap().path();
-        let mut record = record::Record::read(&path).unwrap().unwrap();
+        let mut record = record::LeaseRecord::read(&path).unwrap().unwrap();
         record.boot = "another-boot".to_owned();
         record.write(&path).unwrap();
     }
 }
 
 #[test]
-fn a_lease_is_a_file_of_host_local_s_form() {
+fn a_lease_is_a_file_in_host_local_format() {
     let directory = TempDir::new().unwrap();
-    let given = lease(
+    let leased = lease(
         &mut store(&directory).open().unwrap(),
         "a",
         &[set("10.1.0.0/24")],
         &[],
     )
     .unwrap();
-    assert_eq!(given, [ip("10.1.0.2")]);
+    assert_eq!(leased, [ip("10.1.0.2")]);
     let file = directory.path().join("net/10.1.0.2");
     assert_eq!(fs::read_to_string(file).unwrap(), "a\r\neth0");
     assert_eq!(
@@ -125,7 +113,7 @@ fn a_lease_is_a_file_of_host_local_s_form() {
 }
 
 #[test]
-fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
+fn a_released_address_is_reused_last() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/29")];
@@ -160,12 +148,12 @@ fn what_is_released_leaves_no_file_and_rests_as_long_as_possible() {
 }
 
 #[test]
-fn an_owner_gets_an_address_from_each_set_or_none() {
+fn an_owner_gets_an_address_from_each_set_or_none_at_all() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/126")];
-    let given = lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
-    assert_eq!(given, [ip("10.1.0.2"), ip("fd00::2")]);
+    let leased = lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
+    assert_eq!(leased, [ip("10.1.0.2"), ip("fd00::2")]);
     lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap();
     let error = lease(&mut store.open().unwrap(), "c", &sets, &[]).unwrap_err();
     assert!(
@@ -177,12 +165,12 @@ fn an_owner_gets_an_address_from_each_set_or_none() {
 }
 
 #[test]
-fn requested_addresses_are_given_or_refused_by_name() {
+fn a_requested_address_is_leased_or_refused_with_the_reason() {
     let directory = TempDir::new().unwrap();
     let mut session = store(&directory).open().unwrap();
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-    let given = lease(&mut session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
-    assert_eq!(given, [ip("10.1.0.7"), ip("fd00::9")]);
+    let leased = lease(&mut session, "a", &sets, &[ip("fd00::9"), ip("10.1.0.7")]).unwrap();
+    assert_eq!(leased, [ip("10.1.0.7"), ip("fd00::9")]);
     for (address, part) in [
         ("10.1.0.7", "leased to container a interface eth0"),
         ("10.1.0.1", "reserved"),
@@ -201,7 +189,7 @@ fn requested_addresses_are_given_or_refused_by_name() {
 }
 
 #[test]
-fn a_second_lease_for_the_same_owner_is_refused_and_the_first_one_kept() {
+fn a_second_lease_for_the_same_owner_is_refused() {
     let directory = TempDir::new().unwrap();
     let mut session = store(&directory).open().unwrap();
     lease(&mut session, "a", &[set("10.1.0.0/24")], &[]).unwrap();
@@ -214,37 +202,7 @@ fn a_second_lease_for_the_same_owner_is_refused_and_the_first_one_kept() {
 }
 
 #[test]
-fn leases_of_host_local_are_seen_kept_and_released() {
-    let directory = TempDir::new().unwrap();
-    host_local_lease(&directory, "10.1.0.2", "old\r\neth0");
-    host_local_lease(&directory, "10.1.0.3", "older");
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24")];
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap(),
-        [ip("10.1.0.4")]
-    );
-    host_local_lease(&directory, "10.1.0.5", "newer\r\neth0");
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
-        [ip("10.1.0.6")]
-    );
-    for container in ["old", "older", "newer"] {
-        assert_eq!(
-            store
-                .open()
-                .unwrap()
-                .release(&owner(container))
-                .unwrap()
-                .len(),
-            1
-        );
-    }
-    assert_eq!(store.open().unwrap().leases().unwrap().len(), 2);
-}
-
-#[test]
-fn a_release_by_host_local_is_seen() {
+fn a_release_by_host_local_is_detected() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/30")];
@@ -254,7 +212,7 @@ fn a_release_by_host_local_is_seen() {
         lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
         [ip("10.1.0.2")]
     );
-    // A late DEL of the first owner must not free what is another's now.
+    // A late DEL of the first owner must not release the address of the second.
     assert!(
         store
             .open()
@@ -264,88 +222,6 @@ fn a_release_by_host_local_is_seen() {
             .is_empty()
     );
     assert!(names(&directory).contains(&"10.1.0.2".to_owned()));
-}
-
-#[test]
-fn torn_files_are_taken_back_and_foreign_ones_left_alone() {
-    let directory = TempDir::new().unwrap();
-    host_local_lease(&directory, "10.1.0.2", "");
-    host_local_lease(&directory, "10.1.0.3", "what is this? \u{fffd}");
-    host_local_lease(&directory, "notes.txt", "mine");
-    fs::create_dir(directory.path().join("net/10.1.0.4")).unwrap();
-    let store = store(&directory);
-    let given = lease(&mut store.open().unwrap(), "a", &[set("10.1.0.0/24")], &[]).unwrap();
-    assert_eq!(given, [ip("10.1.0.2")]);
-    let given = lease(&mut store.open().unwrap(), "b", &[set("10.1.0.0/24")], &[]).unwrap();
-    assert_eq!(given, [ip("10.1.0.5")]);
-    for name in ["10.1.0.3", "10.1.0.4", "notes.txt"] {
-        assert!(names(&directory).contains(&name.to_owned()), "{name}");
-    }
-}
-
-#[test]
-fn an_index_that_disagrees_is_healed() {
-    let directory = TempDir::new().unwrap();
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24")];
-    for container in ["a", "b"] {
-        lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
-    }
-    let index = directory.path().join("net/.headcni");
-    // Without its record, a lease isn't lost; without its map, no address is leased twice.
-    fs::remove_file(index.join("owners/a@eth0")).unwrap();
-    fs::remove_file(index.join("used.10.1.0.0-24")).unwrap();
-    record::replace(&index.join("owners/b@eth0"), b"{ torn").unwrap();
-    record::replace(&directory.path().join("net/lock"), b"").unwrap();
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "c", &sets, &[]).unwrap(),
-        [ip("10.1.0.4")]
-    );
-    for container in ["a", "b", "c"] {
-        assert_eq!(
-            store
-                .open()
-                .unwrap()
-                .release(&owner(container))
-                .unwrap()
-                .len(),
-            1
-        );
-    }
-}
-
-#[test]
-fn leases_of_an_earlier_boot_are_void() {
-    let directory = TempDir::new().unwrap();
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-    lease(&mut store.open().unwrap(), "a", &sets, &[]).unwrap();
-    reboot(&directory);
-    assert!(store.open().unwrap().leases().unwrap().is_empty());
-    assert_eq!(
-        lease(&mut store.open().unwrap(), "b", &sets, &[]).unwrap(),
-        [ip("10.1.0.3"), ip("fd00::3")]
-    );
-}
-
-#[test]
-fn after_a_reboot_leases_of_host_local_live_unless_they_are_known_to_be_older() {
-    let directory = TempDir::new().unwrap();
-    let store = store(&directory);
-    let sets = [set("10.1.0.0/24")];
-    lease(&mut store.open().unwrap(), "ours", &sets, &[]).unwrap();
-    host_local_lease(&directory, "10.1.0.7", "before\r\neth0");
-    set_time(
-        &directory,
-        "10.1.0.7",
-        SystemTime::UNIX_EPOCH + Duration::from_hours(24),
-    );
-    reboot(&directory);
-    host_local_lease(&directory, "10.1.0.8", "after\r\neth0");
-    let mut session = store.open().unwrap();
-    let living: Vec<Lease> = session.leases().unwrap();
-    assert_eq!(living.len(), 1, "{living:?}");
-    assert_eq!(living[0].owner, owner("after"));
 }
 
 #[test]
@@ -360,19 +236,7 @@ fn the_same_container_and_address_after_a_reboot_is_a_new_lease() {
 }
 
 #[test]
-fn a_store_without_a_boot_id_is_adopted_as_living() {
-    let directory = TempDir::new().unwrap();
-    host_local_lease(&directory, "10.1.0.2", "a\r\neth0");
-    set_time(
-        &directory,
-        "10.1.0.2",
-        SystemTime::UNIX_EPOCH + Duration::from_hours(24),
-    );
-    assert_eq!(store(&directory).open().unwrap().leases().unwrap().len(), 1);
-}
-
-#[test]
-fn garbage_is_what_does_not_live() {
+fn gc_releases_the_leases_of_orphans() {
     let directory = TempDir::new().unwrap();
     let store = store(&directory);
     let sets = [set("10.1.0.0/24"), set("fd00::/64")];
@@ -380,19 +244,19 @@ fn garbage_is_what_does_not_live() {
         lease(&mut store.open().unwrap(), container, &sets, &[]).unwrap();
     }
     host_local_lease(&directory, "10.1.0.9", "not an id / at all");
-    let dead = store
+    let orphans = store
         .open()
         .unwrap()
-        .collect(&|o| o.container() == "b")
+        .release_orphans(&|o| o.container() == "b")
         .unwrap();
-    assert_eq!(dead.len(), 3);
-    let living = store.open().unwrap().leases().unwrap();
-    assert_eq!(living.len(), 1);
-    assert_eq!(living[0].addresses, [ip("10.1.0.3"), ip("fd00::3")]);
+    assert_eq!(orphans.len(), 3);
+    let valid = store.open().unwrap().leases().unwrap();
+    assert_eq!(valid.len(), 1);
+    assert_eq!(valid[0].addresses, [ip("10.1.0.3"), ip("fd00::3")]);
 }
 
 #[test]
-fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
+fn a_full_set_is_reported_with_its_usage() {
     let directory = TempDir::new().unwrap();
     let mut session = store(&directory).open().unwrap();
     let sets = [set("10.1.0.0/29")];
@@ -409,52 +273,22 @@ fn usage_counts_leases_and_an_exhausted_set_says_what_is_known() {
     let huge = set("fd00::/64");
     assert_eq!(session.usage(&huge).unwrap().leased, 0);
 
-    let is_live = |owner: &Owner| owner.container() == "a";
-    let request = LeaseRequest {
-        owner: &owner("f"),
-        pod: None,
-        sets: &sets,
-        requested: &[],
-        strategy: Strategy::Random,
-        is_live: Some(&is_live),
-    };
-    let message = session.lease(&request).unwrap_err().to_string();
+    let message = lease(&mut session, "f", &sets, &[])
+        .unwrap_err()
+        .to_string();
     assert!(
-        message.contains("10.1.0.0/29 is full: 5 of 5 leased, 4 by containers that no longer run")
+        message.contains("10.1.0.0/29 is full: 5 of 5 leased"),
+        "{message}"
     );
 }
 
 #[test]
-fn a_pod_is_remembered_beside_host_local_s_form() {
-    let directory = TempDir::new().unwrap();
-    let pod = Pod {
-        namespace: "web".to_owned(),
-        name: "web-0".to_owned(),
-        uid: Some("1-2".to_owned()),
-        sandbox: None,
-    };
-    let request = LeaseRequest {
-        owner: &owner("a"),
-        pod: Some(&pod),
-        sets: &[set("10.1.0.0/24")],
-        requested: &[],
-        strategy: Strategy::DensePack,
-        is_live: None,
-    };
-    store(&directory).open().unwrap().lease(&request).unwrap();
-    // Also after the index was made anew.
-    record::replace(&directory.path().join("net/lock"), b"").unwrap();
-    let leases = store(&directory).open().unwrap().leases().unwrap();
-    assert_eq!(leases[0].pod.as_ref(), Some(&pod));
-}
-
-#[test]
-fn whoever_waits_too_long_is_told_to_try_again() {
+fn a_lock_timeout_asks_the_runtime_to_try_again_later() {
     let directory = TempDir::new().unwrap();
     let _session = store(&directory).open().unwrap();
     let network = NetworkName::new("net").unwrap();
-    let hurried = Store::new(directory.path(), &network, Duration::from_millis(50));
-    let error = Error::from(hurried.open().unwrap_err());
+    let impatient_store = LeaseStore::new(directory.path(), &network, Duration::from_millis(50));
+    let error = Error::from(impatient_store.open().unwrap_err());
     assert_eq!(error.code, code::TRY_AGAIN_LATER);
     assert!(
         error.msg.contains(directory.path().to_str().unwrap()),
@@ -463,9 +297,9 @@ fn whoever_waits_too_long_is_told_to_try_again() {
 }
 
 #[test]
-fn a_data_directory_that_ends_in_the_network_s_name_is_taken_as_it_is() {
+fn a_data_dir_that_ends_in_the_network_name_is_used_as_it_is() {
     let network = NetworkName::new("headcni").unwrap();
-    let store = |dir: &str| Store::new(Path::new(dir), &network, PATIENCE).dir;
+    let store = |dir: &str| LeaseStore::new(Path::new(dir), &network, LOCK_TIMEOUT).dir;
     assert_eq!(
         store("/var/lib/cni/networks/headcni"),
         Path::new("/var/lib/cni/networks/headcni")

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::strategy::Strategy;
+use crate::strategy::AllocationStrategy;
 
 fn set(ranges: &[(&str, &str, &str)]) -> RangeSet {
     let parse = |text: &str| text.parse().ok();
@@ -16,16 +16,16 @@ fn set(ranges: &[(&str, &str, &str)]) -> RangeSet {
     RangeSet::new(ranges).unwrap()
 }
 
-/// Chooses with a map per range, as the store does for subnets of ordinary size.
-fn choose(
-    strategy: Strategy,
+/// Picks an address with one bitmap per range.
+fn pick(
+    strategy: AllocationStrategy,
     set: &RangeSet,
     leased: &BTreeSet<IpAddr>,
     last: Option<IpAddr>,
     draw: u128,
 ) -> Option<IpAddr> {
     let is_leased = |address: IpAddr| leased.contains(&address);
-    // A map of everything, and one of a part only, as huge subnets have it.
+    // One bitmap of the whole subnet, and one of a window, as in huge subnets.
     let mut given = [0..64_u128, 2..10].map(|window| {
         let maps: Vec<Bitmap> = set
             .ranges()
@@ -42,18 +42,18 @@ fn choose(
                 map
             })
             .collect();
-        let used: Vec<Used<'_>> = maps
+        let used: Vec<Occupancy<'_>> = maps
             .iter()
-            .map(|map| Used {
+            .map(|map| Occupancy {
                 map,
                 map_offset: window.start,
                 is_leased: &is_leased,
             })
             .collect();
-        strategy.choose(set, &used, last, &|below| draw % below)
+        strategy.pick(set, &used, last, &|below| draw % below)
     });
-    if strategy != Strategy::Random {
-        assert_eq!(given[0], given[1], "the size of the map must not matter");
+    if strategy != AllocationStrategy::Random {
+        assert_eq!(given[0], given[1], "the window must not matter");
     }
     given[0].take().map(|(index, address)| {
         assert!(set.ranges()[index].contains(address));
@@ -66,32 +66,35 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn sequential_goes_on_after_the_last_and_wraps() {
+fn sequential_continues_after_the_last_reserved_address_and_wraps() {
     let set = set(&[("10.0.0.0/29", "", "")]);
     let mut leased = BTreeSet::new();
     let mut last = None;
     for expected in 2..=6 {
-        let given = choose(Strategy::Sequential, &set, &leased, last, 0).unwrap();
+        let given = pick(AllocationStrategy::Sequential, &set, &leased, last, 0).unwrap();
         assert_eq!(given, ip(&format!("10.0.0.{expected}")));
         leased.insert(given);
         last = Some(given);
     }
-    assert_eq!(choose(Strategy::Sequential, &set, &leased, last, 0), None);
+    assert_eq!(
+        pick(AllocationStrategy::Sequential, &set, &leased, last, 0),
+        None
+    );
     leased.remove(&ip("10.0.0.6"));
     leased.remove(&ip("10.0.0.3"));
     assert_eq!(
-        choose(Strategy::Sequential, &set, &leased, last, 0),
+        pick(AllocationStrategy::Sequential, &set, &leased, last, 0),
         Some(ip("10.0.0.3"))
     );
     leased.insert(ip("10.0.0.3"));
     assert_eq!(
-        choose(Strategy::Sequential, &set, &leased, last, 0),
+        pick(AllocationStrategy::Sequential, &set, &leased, last, 0),
         Some(ip("10.0.0.6"))
     );
 }
 
 #[test]
-fn sequential_passes_from_range_to_range() {
+fn sequential_continues_in_the_next_range() {
     let set = set(&[
         ("10.0.0.0/26", "10.0.0.8", "10.0.0.9"),
         ("10.9.0.0/26", "10.9.0.4", "10.9.0.4"),
@@ -99,8 +102,8 @@ fn sequential_passes_from_range_to_range() {
     let mut given = Vec::new();
     let mut leased = BTreeSet::new();
     for _ in 0..3 {
-        let next = choose(
-            Strategy::Sequential,
+        let next = pick(
+            AllocationStrategy::Sequential,
             &set,
             &leased,
             given.last().copied(),
@@ -113,41 +116,50 @@ fn sequential_passes_from_range_to_range() {
     assert_eq!(given, [ip("10.0.0.8"), ip("10.0.0.9"), ip("10.9.0.4")]);
     leased.remove(&given[0]);
     assert_eq!(
-        choose(Strategy::Sequential, &set, &leased, Some(given[2]), 0),
+        pick(
+            AllocationStrategy::Sequential,
+            &set,
+            &leased,
+            Some(given[2]),
+            0
+        ),
         Some(given[0])
     );
 }
 
 #[test]
-fn dense_pack_takes_the_lowest() {
+fn dense_pack_picks_the_lowest_address() {
     let set = set(&[("10.0.0.0/26", "", "")]);
     let leased = [ip("10.0.0.2"), ip("10.0.0.4")].into();
     let last = Some(ip("10.0.0.60"));
     assert_eq!(
-        choose(Strategy::DensePack, &set, &leased, last, 0),
+        pick(AllocationStrategy::DensePack, &set, &leased, last, 0),
         Some(ip("10.0.0.3"))
     );
 }
 
 #[test]
-fn random_can_give_every_free_address_and_no_other() {
+fn random_picks_every_free_address_and_no_other() {
     let set = set(&[("10.0.0.0/28", "", ""), ("10.1.0.0/29", "", "")]);
     let leased: BTreeSet<IpAddr> = [ip("10.0.0.5"), ip("10.1.0.2")].into();
     let free = 13 + 5 - 2;
     let given: BTreeSet<IpAddr> = (0..free)
-        .filter_map(|n| choose(Strategy::Random, &set, &leased, None, n))
+        .filter_map(|n| pick(AllocationStrategy::Random, &set, &leased, None, n))
         .collect();
-    assert_eq!(given.len() as u128, free, "each draw gives another address");
+    assert_eq!(given.len() as u128, free, "each draw picks another address");
     assert!(given.is_disjoint(&leased));
 }
 
 #[test]
-fn names_of_strategies_are_those_of_the_configuration() {
+fn strategies_are_parsed_from_their_configuration_names() {
     assert_eq!(
-        "dense-pack".parse::<Strategy>().unwrap(),
-        Strategy::DensePack
+        "dense-pack".parse::<AllocationStrategy>().unwrap(),
+        AllocationStrategy::DensePack
     );
-    let error = "densest".parse::<Strategy>().unwrap_err().to_string();
+    let error = "densest"
+        .parse::<AllocationStrategy>()
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("densest") && error.contains("dense-pack"),
         "{error}"
@@ -156,7 +168,7 @@ fn names_of_strategies_are_those_of_the_configuration() {
 
 proptest! {
     #[test]
-    fn an_address_is_found_exactly_if_one_is_free(
+    fn an_address_is_picked_if_and_only_if_one_is_free(
         leased in prop::collection::btree_set(0..16_u8, 0..16),
         last in prop::option::of(0..16_u8),
         draw in any::<u128>(),
@@ -166,8 +178,8 @@ proptest! {
             leased.into_iter().map(|n| ip(&format!("10.0.0.{n}"))).collect();
         let last = last.map(|n| ip(&format!("10.0.0.{n}")));
         let free = (2..=13).map(|n| ip(&format!("10.0.0.{n}"))).filter(|a| !leased.contains(a)).count();
-        for strategy in [Strategy::Sequential, Strategy::Random, Strategy::DensePack] {
-            let given = choose(strategy, &set, &leased, last, draw);
+        for strategy in [AllocationStrategy::Sequential, AllocationStrategy::Random, AllocationStrategy::DensePack] {
+            let given = pick(strategy, &set, &leased, last, draw);
             prop_assert_eq!(given.is_some(), free > 0);
             if let Some(address) = given {
                 prop_assert!(!leased.contains(&address));

@@ -1,29 +1,29 @@
-//! The IPAM plugin as a program: beside the real host-local, killed, crowded, rebooted, misused.
+//! The program `headcni-ipam`: with the real host-local, under faults, load and reboots.
 //!
-//! Every test has a node and a data directory of its own. What the unit tests of the store prove
-//! with its own types is proven here from outside: by processes, files and system calls.
+//! Every test has its own node and data directory.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
+    reason = "a failure outside the code under test ends the test"
 )]
 
-mod bad_input;
-mod callers;
-mod cost;
-mod crowd;
-mod disk;
-mod failing;
-mod foreign;
-mod index;
-mod interop;
-mod kill;
-mod killing;
+mod address_files;
+mod concurrency;
+mod crashes;
+mod delegation;
+mod documents;
+mod faults;
+mod foreign_files;
+mod full_disk;
+mod host_local;
+mod index_rebuild;
+mod invalid_input;
+mod io_errors;
 mod log;
-mod named;
+mod migration;
 mod ranges;
 mod reboot;
 mod results;
-mod scene;
-mod takeover;
+mod store_node;
+mod syscall_cost;
 mod verbs;

@@ -1,12 +1,12 @@
-//! Ranges, range sets and strategies: which address an owner gets.
+//! Ranges, range sets and strategies.
 
 use std::collections::BTreeSet;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::Plugin::Ours;
-use crate::scene::{Scene, addresses, call, merged, succeeded};
+use crate::store_node::Plugin::Ours;
+use crate::store_node::{StoreNode, addresses, call, merged, result_of};
 
 #[rstest]
 #[case::a_subnet(json!({"subnet": "10.1.0.0/24"}), &["10.1.0.2", "10.1.0.3"])]
@@ -37,12 +37,12 @@ use crate::scene::{Scene, addresses, call, merged, succeeded};
     &["10.1.0.2 10.1.0.128", "10.1.0.3 10.1.0.129"])]
 #[case::a_huge_one(json!({"subnet": "10.0.0.0/8"}), &["10.0.0.2", "10.0.0.3"])]
 #[case::the_smallest_of_ipv6(json!({"subnet": "fd00::4/126"}), &["fd00::6", "fd00::7"])]
-fn addresses_come_from_where_they_should(#[case] ipam: Value, #[case] expected: &[&str]) {
-    let scene = Scene::new();
-    let conf = scene.conf(&ipam);
+fn addresses_are_leased_in_order(#[case] ipam: Value, #[case] expected: &[&str]) {
+    let store = StoreNode::new();
+    let conf = store.conf(&ipam);
     for (number, expected) in expected.iter().enumerate() {
-        let given = scene.add(Ours, &format!("c{number}"), &conf);
-        assert_eq!(given.join(" "), *expected);
+        let leased = store.add(Ours, &format!("c{number}"), &conf);
+        assert_eq!(leased.join(" "), *expected);
     }
 }
 
@@ -53,58 +53,63 @@ fn addresses_come_from_where_they_should(#[case] ipam: Value, #[case] expected: 
 #[case::of_a_part(
     json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.250", "rangeEnd": "10.1.0.255"}), 5)]
 #[case::of_ipv6(json!({"subnet": "fd00::/124"}), 14)]
-fn every_address_is_leased_once_whatever_the_strategy(
+fn every_strategy_leases_every_address_once(
     #[case] ipam: Value,
     #[case] capacity: usize,
     #[values("sequential", "random", "dense-pack")] strategy: &str,
 ) {
-    let scene = Scene::new();
-    let conf = scene.conf(&merged(&ipam, &json!({"allocation_strategy": strategy})));
-    let given: BTreeSet<_> = (0..capacity)
-        .flat_map(|number| scene.add(Ours, &format!("c{number}"), &conf))
+    let store = StoreNode::new();
+    let conf = store.conf(&merged(&ipam, &json!({"allocation_strategy": strategy})));
+    let leased: BTreeSet<_> = (0..capacity)
+        .flat_map(|number| store.add(Ours, &format!("c{number}"), &conf))
         .collect();
-    assert_eq!(given.len(), capacity);
-    let message = scene.refused("ADD", "late", &conf, 110);
+    assert_eq!(leased.len(), capacity);
+    let message = store.assert_error("ADD", "late", &conf, 110);
     let all = format!("{capacity} of {capacity}");
     assert!(message.contains(&all), "{message}");
-    let freed = scene.leases_of("c3");
-    scene.del(Ours, "c3", &conf);
-    assert_eq!(BTreeSet::from_iter(scene.add(Ours, "next", &conf)), freed);
+    let freed = store.leases_of("c3");
+    store.del(Ours, "c3", &conf);
+    assert_eq!(BTreeSet::from_iter(store.add(Ours, "next", &conf)), freed);
 }
 
 #[rstest]
 #[case::the_next("sequential", "10.1.0.5")]
-#[case::unless_told("", "10.1.0.5")]
+#[case::by_default("", "10.1.0.5")]
 #[case::the_lowest("dense-pack", "10.1.0.3")]
-fn after_a_release_the_strategy_decides(#[case] strategy: &str, #[case] expected: &str) {
-    let scene = Scene::new();
+fn the_strategy_decides_when_a_released_address_is_reused(
+    #[case] strategy: &str,
+    #[case] expected: &str,
+) {
+    let store = StoreNode::new();
     let mut ipam = json!({"subnet": "10.1.0.0/24"});
     if !strategy.is_empty() {
         ipam["allocation_strategy"] = strategy.into();
     }
-    let conf = scene.conf(&ipam);
-    for who in ["a", "b", "c"] {
-        scene.add(Ours, who, &conf);
+    let conf = store.conf(&ipam);
+    for container in ["a", "b", "c"] {
+        store.add(Ours, container, &conf);
     }
-    scene.del(Ours, "b", &conf);
-    assert_eq!(scene.add(Ours, "d", &conf), [expected]);
+    store.del(Ours, "b", &conf);
+    assert_eq!(store.add(Ours, "d", &conf), [expected]);
 }
 
 #[rstest]
-fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64")] subnet: &str) {
-    let scene = Scene::new();
-    let conf = scene.conf(&json!({"subnet": subnet, "allocation_strategy": "random"}));
-    let given: Vec<_> = (0..12)
-        .flat_map(|number| scene.add(Ours, &format!("c{number}"), &conf))
+fn random_addresses_are_not_sequential(
+    #[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64")] subnet: &str,
+) {
+    let store = StoreNode::new();
+    let conf = store.conf(&json!({"subnet": subnet, "allocation_strategy": "random"}));
+    let leased: Vec<_> = (0..12)
+        .flat_map(|number| store.add(Ours, &format!("c{number}"), &conf))
         .collect();
-    let mut sorted = given.clone();
+    let mut sorted = leased.clone();
     sorted.sort();
-    assert_ne!(sorted, given, "one in 479 million: run it again");
+    assert_ne!(sorted, leased, "one in 479 million runs fails by chance");
     sorted.dedup();
     assert_eq!(sorted.len(), 12);
 }
 
-/// The four ways of asking for an address.
+/// `IP=`, `args.cni.ips`, `runtimeConfig.ips` and `runtimeConfig.ipRanges`.
 #[rstest]
 #[case::in_cni_args("IgnoreUnknown=1;IP=10.1.0.50", json!({}), &["10.1.0.50", "fd00::2"])]
 #[case::two_in_cni_args("IP=fd00::50,10.1.0.50", json!({}), &["10.1.0.50", "fd00::50"])]
@@ -113,7 +118,7 @@ fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64"
     &["10.1.0.50", "fd00::50"])]
 #[case::with_a_length("", json!({"runtimeConfig": {"ips": ["10.1.0.50/24", "fd00::50/64"]}}),
     &["10.1.0.50", "fd00::50"])]
-#[case::each_in_its_way("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["fd00::50"]}}),
+#[case::in_both("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["fd00::50"]}}),
     &["10.1.0.50", "fd00::50"])]
 #[case::the_same_twice("IP=10.1.0.50", json!({"runtimeConfig": {"ips": ["10.1.0.50"]}}),
     &["10.1.0.50", "fd00::2"])]
@@ -123,28 +128,32 @@ fn random_addresses_are_no_row(#[values("10.1.0.0/20", "10.0.0.0/8", "fd00::/64"
 #[case::an_address_in_a_range_of_the_runtime(
     "IP=10.7.0.9", json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.7.0.0/24"}]]}}),
     &["10.7.0.9", "10.1.0.2", "fd00::2"])]
-fn what_is_asked_for_is_given(#[case] args: &str, #[case] more: Value, #[case] expected: &[&str]) {
-    let scene = Scene::new();
-    let conf = merged(&scene.subnets(&["10.1.0.0/24", "fd00::/64"]), &more);
+fn requested_addresses_are_leased(
+    #[case] args: &str,
+    #[case] more: Value,
+    #[case] expected: &[&str],
+) {
+    let store = StoreNode::new();
+    let conf = merged(&store.subnets(&["10.1.0.0/24", "fd00::/64"]), &more);
     let mut add = call("ADD", "a", &conf);
     if !args.is_empty() {
         add = add.args(args);
     }
-    let result = succeeded(&scene.run(Ours, &add));
+    let result = result_of(&store.run(Ours, &add));
     assert_eq!(addresses(&result), expected);
-    assert_eq!(scene.leases_of("a").len(), expected.len());
-    scene.del(Ours, "a", &conf);
-    assert!(scene.leases().is_empty());
+    assert_eq!(store.leases_of("a").len(), expected.len());
+    store.del(Ours, "a", &conf);
+    assert!(store.leases().is_empty());
 }
 
 #[test]
-fn what_was_asked_for_can_be_had_again_after_its_release() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24"]);
+fn a_requested_address_can_be_leased_again() {
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24"]);
     for number in 0..3 {
-        let who = format!("c{number}");
-        let add = call("ADD", &who, &conf).args("IP=10.1.0.9");
-        assert_eq!(addresses(&succeeded(&scene.run(Ours, &add))), ["10.1.0.9"]);
-        scene.del(Ours, &who, &conf);
+        let container = format!("c{number}");
+        let add = call("ADD", &container, &conf).args("IP=10.1.0.9");
+        assert_eq!(addresses(&result_of(&store.run(Ours, &add))), ["10.1.0.9"]);
+        store.del(Ours, &container, &conf);
     }
 }

@@ -1,27 +1,27 @@
-//! What an ADD answers, and what is remembered of it.
+//! The result of ADD and the owner's record.
 
 use std::fs;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::Plugin::{HostLocal, Ours};
-use crate::scene::{Scene, call, merged, refused, succeeded};
+use crate::store_node::Plugin::{HostLocal, Ours};
+use crate::store_node::{StoreNode, call, merged, result_of};
 
 fn in_version(conf: &Value, version: &str) -> Value {
     merged(conf, &json!({"cniVersion": version}))
 }
 
 #[rstest]
-fn the_result_is_that_of_host_local(
+fn the_result_equals_that_of_host_local(
     #[values("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")] version: &str,
 ) {
     let answer = |plugin| {
-        let scene = Scene::new();
+        let store = StoreNode::new();
         let resolv = "/run/resolv.conf";
         let text = "nameserver 10.0.0.53\nsearch a.test b.test\noptions ndots:5\n";
-        scene.node.write(resolv, text).unwrap();
-        let conf = scene.conf(&json!({
+        store.node.write(resolv, text).unwrap();
+        let conf = store.conf(&json!({
             "ranges": [[{"subnet": "10.1.0.0/24", "gateway": "10.1.0.254"}],
                 [{"subnet": "fd00::/64"}]],
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.8.0.0/16", "gw": "10.1.0.254"},
@@ -29,7 +29,7 @@ fn the_result_is_that_of_host_local(
             "resolvConf": resolv,
         }));
         let conf = in_version(&conf, version);
-        succeeded(&scene.ask(plugin, "ADD", "a", &conf))
+        result_of(&store.call(plugin, "ADD", "a", &conf))
     };
     let (ours, theirs) = (answer(Ours), answer(HostLocal));
     assert_eq!(ours, theirs);
@@ -43,36 +43,36 @@ fn the_result_is_that_of_host_local(
 }
 
 #[test]
-fn an_old_version_has_no_room_for_two_of_a_family() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24", "10.2.0.0/24"]);
-    let message = scene.refused("ADD", "a", &in_version(&conf, "0.2.0"), 7);
+fn two_addresses_of_a_family_are_refused_before_0_3_0() {
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24", "10.2.0.0/24"]);
+    let message = store.assert_error("ADD", "a", &in_version(&conf, "0.2.0"), 7);
     assert!(message.contains("0.2.0"), "{message}");
-    assert!(scene.leases().is_empty());
+    assert!(store.leases().is_empty());
 }
 
 #[test]
-fn a_pod_is_remembered_beside_host_local_s_form() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24"]);
+fn the_pod_is_recorded_beside_the_address_file() {
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24"]);
     let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=1-2;\
                 K8S_POD_INFRA_CONTAINER_ID=a";
-    succeeded(&scene.run(Ours, &call("ADD", "a", &conf).args(args)));
-    let record = fs::read(scene.file(".headcni/owners/a@eth0")).unwrap();
+    result_of(&store.run(Ours, &call("ADD", "a", &conf).args(args)));
+    let record = fs::read(store.file(".headcni/owners/a@eth0")).unwrap();
     let record: Value = serde_json::from_slice(&record).unwrap();
     assert_eq!(record["pod"]["namespace"], "shop");
     assert_eq!(record["pod"]["name"], "web-0");
     assert_eq!(record["pod"]["uid"], "1-2");
     assert_eq!(
-        fs::read_to_string(scene.file("10.1.0.2")).unwrap(),
+        fs::read_to_string(store.file("10.1.0.2")).unwrap(),
         "a\r\neth0"
     );
-    // Also after host-local was there and the index was made anew.
-    scene.add(HostLocal, "h", &conf);
-    scene.add(Ours, "b", &conf);
-    let again = fs::read(scene.file(".headcni/owners/a@eth0")).unwrap();
+    // The record survives a rebuild after a change by host-local.
+    store.add(HostLocal, "h", &conf);
+    store.add(Ours, "b", &conf);
+    let again = fs::read(store.file(".headcni/owners/a@eth0")).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&again).unwrap(), record);
-    let other = fs::read(scene.file(".headcni/owners/b@eth0")).unwrap();
+    let other = fs::read(store.file(".headcni/owners/b@eth0")).unwrap();
     let other: Value = serde_json::from_slice(&other).unwrap();
     assert!(other.get("pod").is_none(), "b is no pod: {other}");
 }
@@ -82,39 +82,19 @@ fn a_pod_is_remembered_beside_host_local_s_form() {
 #[case::half("IgnoreUnknown=1;K8S_POD_NAME=web-0")]
 #[case::empty("IgnoreUnknown=1;K8S_POD_NAMESPACE=;K8S_POD_NAME=")]
 fn missing_pod_arguments_are_no_error(#[case] args: &str) {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24"]);
-    succeeded(&scene.run(Ours, &call("ADD", "a", &conf).args(args)));
+    let store = StoreNode::new();
+    let conf = store.subnets(&["10.1.0.0/24"]);
+    result_of(&store.run(Ours, &call("ADD", "a", &conf).args(args)));
 }
 
 #[test]
-fn a_directory_that_ends_in_the_networks_name_is_taken_as_it_is() {
-    let scene = Scene::new();
-    let named = scene.data_dir().join("net");
-    let conf = scene.conf(&json!({"subnet": "10.1.0.0/24", "dataDir": named}));
-    scene.add(Ours, "a", &conf);
-    assert_eq!(scene.leases_of("a").len(), 1);
-}
-
-#[test]
-fn unless_told_otherwise_leases_lie_where_the_documents_say() {
-    let scene = Scene::new();
+fn leases_are_in_the_documented_default_directory() {
+    let store = StoreNode::new();
     let conf = json!({
         "cniVersion": "1.1.0", "name": "headcni", "type": "test",
         "ipam": {"type": "headcni-ipam", "subnet": "10.1.0.0/24"},
     });
-    scene.add(Ours, "a", &conf);
-    let lease = scene.node.read("/var/lib/cni/networks/headcni/10.1.0.2");
+    store.add(Ours, "a", &conf);
+    let lease = store.node.read("/var/lib/cni/networks/headcni/10.1.0.2");
     assert_eq!(lease.unwrap(), "a\r\neth0");
-}
-
-#[test]
-fn an_owner_that_has_a_lease_is_told_which() {
-    let scene = Scene::new();
-    let conf = scene.subnets(&["10.1.0.0/24", "fd00::/64"]);
-    scene.add(Ours, "a", &conf);
-    let before = scene.files();
-    let message = refused(&scene.ask(Ours, "ADD", "a", &conf), 102);
-    assert!(message.contains("10.1.0.2, fd00::2"), "{message}");
-    assert_eq!(scene.files(), before);
 }

@@ -6,18 +6,15 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// The address of a link, as in `02:00:00:00:00:01`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// To everybody on the link.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Not known yet, as in the target of an ARP request.
     pub const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Where packets to a multicast address of IPv6 go.
+    /// The group address of an IPv6 multicast address.
     pub fn of_multicast(address: Ipv6Addr) -> Self {
         // https://www.rfc-editor.org/rfc/rfc2464#section-7
         let [.., a, b, c, d] = address.octets();
@@ -45,11 +42,13 @@ impl FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts.next().with_context(|| format!("{text:?} is short"))?;
-            *byte = u8::from_str_radix(part, 16).with_context(|| format!("read MAC {text:?}"))?;
+            let part = parts
+                .next()
+                .with_context(|| format!("{text:?} is too short for a MAC"))?;
+            *byte = u8::from_str_radix(part, 16).with_context(|| format!("parse MAC {text:?}"))?;
         }
         if parts.next().is_some() {
-            bail!("{text:?} is longer than a MAC");
+            bail!("{text:?} is too long for a MAC");
         }
         Ok(Self(bytes))
     }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mac_reads_what_it_writes() {
+    fn a_mac_parses_what_it_displays() {
         let mac = Mac([2, 0, 0xab, 0, 0, 0x1f]);
         assert_eq!(mac.to_string(), "02:00:ab:00:00:1f");
         assert_eq!(mac.to_string().parse::<Mac>().unwrap(), mac);
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_have_their_own_mac() {
+    fn the_group_address_of_all_nodes() {
         let all_nodes = "ff02::1".parse().unwrap();
         assert_eq!(
             Mac::of_multicast(all_nodes).to_string(),

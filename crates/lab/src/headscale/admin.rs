@@ -1,4 +1,4 @@
-//! What an administrator does by the server's command line.
+//! What an administrator does with the `headscale` CLI.
 
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use super::Headscale;
 
-/// A policy under which the nodes of a tag and pods reach each other, with the pods' own addresses;
-/// prefixes of pods are approved at once.
+/// A policy that lets tagged nodes and pods reach each other and approves pod CIDRs automatically.
 pub fn open_policy(tag: &str, pods: &[IpNet]) -> Value {
     let prefixes = pods.iter().map(IpNet::to_string);
     let sources: Vec<String> = [tag.to_owned()].into_iter().chain(prefixes).collect();
@@ -21,63 +20,62 @@ pub fn open_policy(tag: &str, pods: &[IpNet]) -> Value {
     })
 }
 
-impl Headscale<'_> {
-    /// A key for one node, which gets the tag. Before 0.28, keys needed a user as well.
+impl Headscale {
+    /// A pre-auth key for one tagged node. Before 0.28 a key needs a user as well.
     pub fn preauth_key(&self, tag: &str) -> Result<String> {
         self.key_for(["--tags", tag])
     }
 
-    /// A key for one node of a user who is made for it: a node that has no tag.
-    pub fn users_key(&self, user: &str) -> Result<String> {
+    /// Creates a user, and a pre-auth key for one node of it without a tag.
+    pub fn user_preauth_key(&self, user: &str) -> Result<String> {
         let made = self.cli(["users", "create", user, "-o", "json"])?;
-        // A number, which some of its answers have as a text.
+        // A number or a string, depending on the version.
         let id = made["id"].to_string();
         self.key_for(["--user", id.trim_matches('"')])
     }
 
-    fn key_for(&self, whom: [&str; 2]) -> Result<String> {
+    fn key_for(&self, owner: [&str; 2]) -> Result<String> {
         let create = ["preauthkeys", "create", "-e", "1h", "-o", "json"];
-        // The answer is not for the error: it is a secret.
-        let answer = self.cli(create.into_iter().chain(whom))?;
+        // The output has a secret and must not be in the error.
+        let answer = self.cli(create.into_iter().chain(owner))?;
         let key = answer["key"].as_str();
-        Ok(key.context("headscale made a key that is none")?.to_owned())
+        Ok(key
+            .context("no key in the output of preauthkeys create")?
+            .to_owned())
     }
 
-    /// All nodes that it knows.
     pub fn nodes(&self) -> Result<Vec<Value>> {
         match self.cli(["nodes", "list", "-o", "json"])? {
             Value::Array(nodes) => Ok(nodes),
             Value::Null => Ok(Vec::new()),
-            other => bail!("headscale made a strange list of nodes: {other}"),
+            other => bail!("unexpected output of nodes list: {other}"),
         }
     }
 
-    /// The node with this host name.
     pub fn node_named(&self, name: &str) -> Result<Value> {
         let nodes = self.nodes()?;
         let found = nodes.iter().find(|node| node["name"] == name);
         found
             .cloned()
-            .with_context(|| format!("headscale has no node {name}, but {nodes:?}"))
+            .with_context(|| format!("no node {name} in {nodes:?}"))
     }
 
-    /// Approves just these prefixes of a node, and no others.
-    pub fn approve(&self, name: &str, prefixes: &[&str]) -> Result<()> {
+    /// Approves exactly these routes of a node.
+    pub fn approve_routes(&self, name: &str, prefixes: &[&str]) -> Result<()> {
         let prefixes = prefixes.join(",");
-        self.of_node(name, "approve-routes", &["-r", &prefixes])
+        self.node_command(name, "approve-routes", &["-r", &prefixes])
     }
 
-    /// Lets a node's key expire now.
-    pub fn expire(&self, name: &str) -> Result<()> {
-        self.of_node(name, "expire", &[])
+    /// Expires a node's key now.
+    pub fn expire_node(&self, name: &str) -> Result<()> {
+        self.node_command(name, "expire", &[])
     }
 
-    /// Forgets a node.
-    pub fn delete(&self, name: &str) -> Result<()> {
-        self.of_node(name, "delete", &[])
+    pub fn delete_node(&self, name: &str) -> Result<()> {
+        self.node_command(name, "delete", &[])
     }
 
-    fn of_node(&self, name: &str, verb: &str, rest: &[&str]) -> Result<()> {
+    fn node_command(&self, name: &str, verb: &str, rest: &[&str]) -> Result<()> {
         let id = self.node_named(name)?["id"].to_string();
         let line = ["nodes", verb, "--force", "-o", "json", "-i", &id];
         self.cli(line.into_iter().chain(rest.iter().copied()))
@@ -91,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_open_policy_names_the_tag_and_every_prefix_on_both_sides() {
+    fn the_open_policy_has_the_tag_and_every_cidr_as_source_and_destination() {
         let pods = ["10.244.0.0/16", "fd00::/48"].map(|prefix| prefix.parse().unwrap());
         let policy = open_policy("tag:node", &pods);
         let [src, dst] = ["src", "dst"].map(|side| &policy["acls"][0][side]);

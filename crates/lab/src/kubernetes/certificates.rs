@@ -1,4 +1,4 @@
-//! The authority of one control plane: whom it certifies, the API server knows.
+//! The certificate authority of one control plane.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,27 +9,23 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
-use rustls::pki_types::CertificateDer;
 use tempfile::Builder;
 
 use crate::files;
 
-/// Who is signed by it is trusted.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    certificate: CertificateDer<'static>,
     file: PathBuf,
 }
 
-/// A certificate and its key, in files and in memory.
-pub(super) struct Certified {
+/// The files of a certificate and its key.
+#[derive(Debug)]
+pub(super) struct KeyAndCertificate {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
-    pub(super) der: CertificateDer<'static>,
-    pub(super) key_der: Vec<u8>,
 }
 
-/// The keys by which tokens of `ServiceAccounts` are signed and checked.
+/// The keys that sign and verify tokens of ServiceAccounts.
 #[derive(Debug)]
 pub(super) struct TokenKeys {
     pub(super) private: PathBuf,
@@ -37,7 +33,6 @@ pub(super) struct TokenKeys {
 }
 
 impl TokenKeys {
-    /// Makes them, in `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self> {
         let key = KeyPair::generate().context("make a key for tokens")?;
         Ok(Self {
@@ -48,25 +43,19 @@ impl TokenKeys {
 }
 
 impl Authority {
-    /// Makes one, with its certificate in `dir`. Its key stays in memory.
+    /// Its certificate is written to `dir`, its key stays in memory.
     pub(super) fn new(dir: &Path) -> Result<Self> {
-        let mut params = named("the lab's Kubernetes")?;
+        let mut params = named("lab Kubernetes CA")?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate().context("make the authority's key")?;
+        let key = KeyPair::generate().context("make the CA's key")?;
         let signed = params
             .self_signed(&key)
-            .context("sign the authority's certificate")?;
+            .context("sign the CA's certificate")?;
         Ok(Self {
             file: write(dir, "ca.pem", signed.pem())?,
-            certificate: signed.der().clone(),
             issuer: Issuer::new(params, key),
         })
-    }
-
-    /// Its certificate.
-    pub(super) fn der(&self) -> &CertificateDer<'static> {
-        &self.certificate
     }
 
     /// The file with its certificate.
@@ -74,18 +63,21 @@ impl Authority {
         &self.file
     }
 
-    /// A new directory beside that file, for what one user has. The name is free of colons, which
-    /// separate files where `KUBECONFIG` names them.
-    pub(super) fn dir_for_one(&self) -> Result<PathBuf> {
-        let beside = self.file.with_file_name("");
-        let made = Builder::new().prefix("user-").tempdir_in(&beside);
-        let made = made.with_context(|| format!("make a directory in {}", beside.display()))?;
-        // It goes with the one that it is in.
+    /// A new directory beside that file for the files of one user. `KUBECONFIG` separates paths by
+    /// colons, so the name has none.
+    pub(super) fn user_dir(&self) -> Result<PathBuf> {
+        let parent = self.file.with_file_name("");
+        let made = Builder::new().prefix("user-").tempdir_in(&parent);
+        let made = made.with_context(|| format!("make a directory in {}", parent.display()))?;
+        // It is removed with its parent.
         Ok(made.keep())
     }
 
-    /// Certifies the API server, by whatever address clients call it.
-    pub(super) fn serve(&self, dir: &Path, addresses: &[IpAddr]) -> Result<Certified> {
+    pub(super) fn certify_server(
+        &self,
+        dir: &Path,
+        addresses: &[IpAddr],
+    ) -> Result<KeyAndCertificate> {
         let mut params = named("kube-apiserver")?;
         let addresses = addresses.iter().copied();
         params.subject_alt_names = addresses.map(SanType::IpAddress).collect();
@@ -93,8 +85,13 @@ impl Authority {
         self.sign(&params, dir, "server")
     }
 
-    /// Certifies a user. Kubernetes takes the organisation for the group, and of those a name has one.
-    pub(super) fn user(&self, dir: &Path, name: &str, group: Option<&str>) -> Result<Certified> {
+    /// Kubernetes takes the organisation for the group.
+    pub(super) fn certify_user(
+        &self,
+        dir: &Path,
+        name: &str,
+        group: Option<&str>,
+    ) -> Result<KeyAndCertificate> {
         let mut params = named(name)?;
         if let Some(group) = group {
             let subject = &mut params.distinguished_name;
@@ -104,16 +101,19 @@ impl Authority {
         self.sign(&params, dir, "user")
     }
 
-    fn sign(&self, params: &CertificateParams, dir: &Path, name: &str) -> Result<Certified> {
+    fn sign(
+        &self,
+        params: &CertificateParams,
+        dir: &Path,
+        name: &str,
+    ) -> Result<KeyAndCertificate> {
         let key = KeyPair::generate().context("make a key")?;
         let signed = params
             .signed_by(&key, &self.issuer)
             .context("sign a certificate")?;
-        Ok(Certified {
+        Ok(KeyAndCertificate {
             certificate: write(dir, &format!("{name}.pem"), signed.pem())?,
             key: write(dir, &format!("{name}.key"), key.serialize_pem())?,
-            der: signed.der().clone(),
-            key_der: key.serialize_der(),
         })
     }
 }
@@ -121,12 +121,6 @@ impl Authority {
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Authority").field(&self.file).finish()
-    }
-}
-
-impl fmt::Debug for Certified {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Certified").field(&self.certificate).finish()
     }
 }
 

@@ -4,40 +4,36 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::certificates::{Certified, TokenKeys};
-use super::{PORT, SERVICE_NETWORKS};
-use crate::cluster::POD_NETWORKS;
+use super::certificates::{KeyAndCertificate, TokenKeys};
+use super::{PORT, SERVICE_CIDRS};
+use crate::scenario::CLUSTER_CIDRS;
 
-/// The API server is to tell others a way to itself that is not of `lo`. Where there is none, it tells
-/// this, which is nobody's: <https://www.rfc-editor.org/rfc/rfc5737>
-const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// kube-apiserver refuses to advertise a loopback address. This one is reserved for documentation:
+/// <https://www.rfc-editor.org/rfc/rfc5737>
+const UNUSED_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 const ETCD: &str = "http://127.0.0.1:2379";
 const ETCD_PEER: &str = "http://127.0.0.1:2380";
 
-/// All that the command lines depend on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Setting<'s> {
-    /// Where files of the programs' own go.
+pub(super) struct Flags<'s> {
+    /// For files of the programs.
     pub(super) dir: &'s Path,
-    /// Where others reach the API server.
     pub(super) address: IpAddr,
-    /// The certificate of the authority.
+    /// The CA's certificate.
     pub(super) authority: &'s Path,
-    /// What the API server shows to those who call it.
-    pub(super) served: &'s Certified,
-    /// What it shows to kubelets.
-    pub(super) admin: &'s Certified,
-    /// For tokens of `ServiceAccounts`.
+    /// The API server's certificate.
+    pub(super) served: &'s KeyAndCertificate,
+    /// The API server's client certificate for kubelets.
+    pub(super) admin: &'s KeyAndCertificate,
     pub(super) tokens: &'s TokenKeys,
-    /// The kubeconfig of the controller manager.
+    /// Kubeconfigs.
     pub(super) controllers: &'s Path,
-    /// That of the scheduler.
     pub(super) scheduler: &'s Path,
 }
 
-impl Setting<'_> {
-    /// etcd, alone. What it knows need not survive the machine.
+impl Flags<'_> {
+    /// A single etcd. Its data need not survive a crash of the machine.
     pub(super) fn etcd(&self) -> Vec<OsString> {
         let cluster = format!("default={ETCD_PEER}");
         vec![
@@ -51,10 +47,10 @@ impl Setting<'_> {
         ]
     }
 
-    /// The API server, with the rights of a real cluster: nodes have their own, all others roles.
+    /// With the authorizers of a real cluster.
     pub(super) fn api_server(&self) -> Vec<OsString> {
         let advertised = match self.address {
-            address if address.is_loopback() => NOBODY,
+            address if address.is_loopback() => UNUSED_ADDRESS,
             address => address,
         };
         vec![
@@ -67,12 +63,12 @@ impl Setting<'_> {
             flag("client-ca-file", self.authority),
             flag("kubelet-client-certificate", &self.admin.certificate),
             flag("kubelet-client-key", &self.admin.key),
-            // No DNS knows the nodes' names.
+            // Node names do not resolve.
             flag("kubelet-preferred-address-types", "InternalIP"),
             flag("service-account-issuer", "https://kubernetes.default.svc"),
             flag("service-account-key-file", &self.tokens.public),
             flag("service-account-signing-key-file", &self.tokens.private),
-            flag("service-cluster-ip-range", SERVICE_NETWORKS.join(",")),
+            flag("service-cluster-ip-range", SERVICE_CIDRS.join(",")),
             flag("authorization-mode", "Node,RBAC"),
             flag("enable-admission-plugins", "NodeRestriction"),
             flag("allow-privileged", "true"),
@@ -80,9 +76,9 @@ impl Setting<'_> {
         ]
     }
 
-    /// The controller manager, which gives each Node a /24 and a /64.
+    /// The controllers assign a /24 and a /64 to each Node.
     pub(super) fn controllers(&self) -> Vec<OsString> {
-        let pods = POD_NETWORKS.map(|network| network.to_string()).join(",");
+        let pods = CLUSTER_CIDRS.map(|network| network.to_string()).join(",");
         vec![
             flag("kubeconfig", self.controllers),
             flag("bind-address", "127.0.0.1"),
@@ -90,7 +86,7 @@ impl Setting<'_> {
             flag("cluster-cidr", pods),
             flag("node-cidr-mask-size-ipv4", "24"),
             flag("node-cidr-mask-size-ipv6", "64"),
-            flag("service-cluster-ip-range", SERVICE_NETWORKS.join(",")),
+            flag("service-cluster-ip-range", SERVICE_CIDRS.join(",")),
             flag("service-account-private-key-file", &self.tokens.private),
             flag("root-ca-file", self.authority),
             flag("use-service-account-credentials", "true"),
@@ -99,7 +95,6 @@ impl Setting<'_> {
         ]
     }
 
-    /// The scheduler.
     pub(super) fn scheduler(&self) -> Vec<OsString> {
         vec![
             flag("kubeconfig", self.scheduler),
@@ -109,7 +104,6 @@ impl Setting<'_> {
     }
 }
 
-/// One word of a command line.
 pub(super) fn flag(name: &str, value: impl Into<OsString>) -> OsString {
     let mut flag = OsString::from(format!("--{name}="));
     flag.push(value.into());
@@ -121,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_is_one_word() {
+    fn a_flag_is_one_argument() {
         assert_eq!(flag("data-dir", Path::new("/a b")), "--data-dir=/a b");
     }
 }

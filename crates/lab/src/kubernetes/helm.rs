@@ -1,4 +1,4 @@
-//! Helm, as somebody who may do everything uses it.
+//! Helm, as a cluster administrator uses it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,39 +14,38 @@ use crate::tools::kubernetes::HELM;
 use crate::tools::workspace_dir;
 
 /// Hooks wait for nodes, and nodes for each other.
-const PATIENCE: Duration = Duration::from_mins(8);
+const TIMEOUT: Duration = Duration::from_mins(8);
 
-/// A helm in the control plane's node, with files of its own.
+/// Runs on the control plane's node, with its own cache and configuration.
 #[derive(Debug)]
-pub struct Helm<'a> {
-    node: &'a Node,
+pub struct Helm {
+    node: Node,
     kubeconfig: PathBuf,
     home: TempDir,
 }
 
-impl<'a> Helm<'a> {
-    /// One for a cluster, which has to be there as long as it is used.
-    pub fn new(node: &'a Node, plane: &ControlPlane) -> Result<Self> {
+impl Helm {
+    pub fn new(node: &Node, plane: &ControlPlane) -> Result<Self> {
         Ok(Self {
-            node,
+            node: node.clone(),
             kubeconfig: plane.admin().kubeconfig().to_path_buf(),
             home: TempDir::new().context("make a directory for helm")?,
         })
     }
 
-    /// Runs it in the project's directory, so that `charts/headcni` is the chart, and returns what it says.
+    /// Runs helm in the workspace directory, where `charts/headcni` is the chart; returns stdout.
     pub fn run(&self, args: &[&str]) -> Result<String> {
         let output = self.attempt(args)?;
-        let said = || format!("{}{}", output.stdout, output.stderr);
-        ensure!(output.status.success(), "helm {args:?}:\n{}", said());
+        let all = || format!("{}{}", output.stdout, output.stderr);
+        ensure!(output.status.success(), "helm {args:?}:\n{}", all());
         Ok(output.stdout)
     }
 
-    /// The same, even if it fails.
+    /// The same, whatever the exit status.
     pub fn attempt(&self, args: &[&str]) -> Result<Output> {
         let home = self.home.path();
         let mut command = self.node.command("sh");
-        // Whoever enters a node is in its first directory.
+        // nsenter starts in `/`.
         command
             .args(["-c", "cd \"$0\" && exec \"$@\""])
             .arg(workspace_dir())
@@ -56,6 +55,6 @@ impl<'a> Helm<'a> {
             .env("HELM_CONFIG_HOME", home.join("config"))
             .env("HELM_DATA_HOME", home.join("data"))
             .args(args);
-        Running::spawn(&mut command, b"")?.wait(PATIENCE)
+        Running::spawn(&mut command, b"")?.wait(TIMEOUT)
     }
 }

@@ -1,6 +1,6 @@
-//! Images, made from files of this machine: no registry is asked.
+//! Container images made from local files, without a registry.
 //!
-//! Each is an image layout in one file: <https://github.com/opencontainers/image-spec>
+//! Each is an OCI image layout in a tar file: <https://github.com/opencontainers/image-spec>
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -18,10 +18,10 @@ use crate::tools::headcni_image_dir;
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// What a container does that is told nothing.
+/// The default command.
 const SLEEP: [&str; 3] = [BUSYBOX, "sleep", "1000000000"];
 
-/// An image in a file, for any number of [`Worker`](super::Worker)s.
+/// An image for any number of [`Worker`](super::Worker)s.
 #[derive(Debug)]
 pub struct Image {
     file: PathBuf,
@@ -29,16 +29,16 @@ pub struct Image {
 }
 
 impl Image {
-    /// Busybox, which sleeps unless told what else to do.
+    /// Busybox. Its default command sleeps.
     pub(super) fn busybox(name: &str) -> Result<Self> {
         let config = json!({ "Cmd": SLEEP, "Env": ["PATH=/bin"] });
         let dir = TempDir::new().context("make a directory for an image")?;
         let root = dir.path().join("root");
-        furnish(&root).context("lay out the files of an image")?;
+        populate(&root).context("copy the files of an image")?;
         Self::of(name, &root, &config, dir)
     }
 
-    /// What `image/build --root` has laid out, under any name.
+    /// The files that `image/build --root` wrote.
     pub fn headcni(name: &str) -> Result<Self> {
         let config = json!({
             "Cmd": ["headcni-daemon", "run"],
@@ -54,13 +54,11 @@ impl Image {
         Ok(Self { file, _dir: dir })
     }
 
-    /// Where it is.
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
 }
 
-/// Makes an image of the files below `root`, which is started as `config` says.
 fn make(name: &str, root: &Path, config: &Value, dir: &Path) -> Result<PathBuf> {
     let layout = dir.join("layout");
     let layer = dir.join("layer.tar");
@@ -88,7 +86,6 @@ fn make(name: &str, root: &Path, config: &Value, dir: &Path) -> Result<PathBuf> 
     Ok(image)
 }
 
-/// A file of the image, known by its contents.
 #[derive(Debug)]
 struct Blob {
     digest: String,
@@ -96,17 +93,17 @@ struct Blob {
 }
 
 impl Blob {
-    fn described(&self, media_type: &str) -> Value {
+    fn descriptor(&self, media_type: &str) -> Value {
         let media_type = format!("application/vnd.oci.image.{media_type}");
         json!({ "mediaType": media_type, "digest": self.digest, "size": self.size })
     }
 }
 
-/// Moves a file to where its contents say.
+/// Moves a file to the path that its digest gives.
 fn add_blob(blobs: &Path, path: &Path) -> Result<Blob> {
-    let said = process::run(Command::new("sha256sum").arg(path))?.stdout;
-    let sum = said.split_whitespace().next();
-    let sum = sum.with_context(|| format!("sha256sum said {said:?}"))?;
+    let output = process::run(Command::new("sha256sum").arg(path))?.stdout;
+    let sum = output.split_whitespace().next();
+    let sum = sum.with_context(|| format!("sha256sum printed {output:?}"))?;
     let size = fs::metadata(path)?.len();
     fs::rename(path, blobs.join(sum)).with_context(|| format!("move {}", path.display()))?;
     Ok(Blob {
@@ -115,7 +112,7 @@ fn add_blob(blobs: &Path, path: &Path) -> Result<Blob> {
     })
 }
 
-fn furnish(root: &Path) -> Result<()> {
+fn populate(root: &Path) -> Result<()> {
     for dir in ["bin", "etc", "tmp"] {
         fs::create_dir_all(root.join(dir))?;
     }
@@ -149,20 +146,20 @@ fn manifest(config: &Blob, layer: &Blob) -> Value {
     json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": config.described("config.v1+json"),
-        "layers": [layer.described("layer.v1.tar")],
+        "config": config.descriptor("config.v1+json"),
+        "layers": [layer.descriptor("layer.v1.tar")],
     })
 }
 
 fn index(name: &str, manifest: &Blob) -> Value {
-    let mut entry = manifest.described("manifest.v1+json");
+    let mut entry = manifest.descriptor("manifest.v1+json");
     entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
-    // containerd takes the whole name from here.
+    // containerd reads the image name from this annotation.
     entry["annotations"] = json!({ "io.containerd.image.name": name });
     json!({ "schemaVersion": 2, "manifests": [entry] })
 }
 
-/// Go has names of its own.
+/// The name that Go uses.
 fn architecture() -> &'static str {
     match ARCH {
         "x86_64" => "amd64",

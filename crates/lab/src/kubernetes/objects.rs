@@ -1,17 +1,17 @@
-//! Where the API has an object, told by the object itself.
+//! The API path of an object.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The path of an object. One without a namespace is the cluster's.
+/// An object without a namespace is cluster-scoped.
 pub(super) fn path_of(object: &Value) -> Result<String> {
-    let text = |place: &str| {
-        let found = object.pointer(place).and_then(Value::as_str);
-        found.with_context(|| format!("an object without {place}: {object}"))
+    let text = |pointer: &str| {
+        let found = object.pointer(pointer).and_then(Value::as_str);
+        found.with_context(|| format!("an object without {pointer}: {object}"))
     };
     let (version, kind) = (text("/apiVersion")?, text("/kind")?);
     let name = text("/metadata/name")?;
-    // The first group, which has no name, is at a place of its own.
+    // The core group has no name.
     let root = if version.contains('/') { "apis" } else { "api" };
     let namespace = match text("/metadata/namespace") {
         Ok(namespace) => format!("namespaces/{namespace}/"),
@@ -23,7 +23,7 @@ pub(super) fn path_of(object: &Value) -> Result<String> {
     ))
 }
 
-/// Paths have the plural of the kind, in lower case.
+/// Paths have the plural of the kind in lower case.
 fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     if kind == "endpoints" {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_tells_where_it_is() {
+    fn the_path_follows_from_version_kind_and_name() {
         let object = |version: &str, kind: &str, metadata: Value| {
             let object = json!({ "apiVersion": version, "kind": kind, "metadata": metadata });
             path_of(&object).unwrap()
@@ -52,19 +52,19 @@ mod tests {
             object("v1", "Node", json!({ "name": "n1" })),
             "/api/v1/nodes/n1"
         );
-        let placed = json!({ "name": "p", "namespace": "web" });
+        let namespaced = json!({ "name": "p", "namespace": "web" });
         assert_eq!(
-            object("networking.k8s.io/v1", "NetworkPolicy", placed.clone()),
+            object("networking.k8s.io/v1", "NetworkPolicy", namespaced.clone()),
             "/apis/networking.k8s.io/v1/namespaces/web/networkpolicies/p"
         );
         assert_eq!(
-            object("v1", "Endpoints", placed),
+            object("v1", "Endpoints", namespaced),
             "/api/v1/namespaces/web/endpoints/p"
         );
     }
 
     #[test]
-    fn plurals_are_as_the_api_has_them() {
+    fn plurals_match_the_api() {
         assert_eq!(plural("DaemonSet"), "daemonsets");
         assert_eq!(plural("Ingress"), "ingresses");
         assert_eq!(plural("StorageClass"), "storageclasses");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_a_name_is_named_as_such() {
+    fn an_object_without_a_name_is_an_error() {
         let error = path_of(&json!({ "apiVersion": "v1", "kind": "Node" })).unwrap_err();
         assert!(error.to_string().contains("/metadata/name"), "{error}");
     }

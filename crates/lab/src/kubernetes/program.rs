@@ -1,4 +1,4 @@
-//! A program of Kubernetes: its log is a file, and it can be started again.
+//! A program of Kubernetes with a log file. It can be restarted.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,12 +10,11 @@ use rustix::process::Signal;
 use super::START;
 use crate::netns::Netns;
 use crate::process::{self, Running};
-use crate::wait::eventually_and_gently;
+use crate::wait::eventually_slowly;
 
-/// How much of a log helps.
 const LAST_LINES: usize = 20;
 
-/// Dropped, it is killed, and waited for: nobody writes into its directory any more.
+/// Drop kills it and waits, so that its directory can be removed.
 #[derive(Debug)]
 pub(super) struct Program {
     name: &'static str,
@@ -26,7 +25,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// One that does not run yet, with a log in `dir`.
+    /// Does not start it. Its log goes to `dir`.
     pub(super) fn new(dir: &Path, name: &'static str, path: PathBuf, args: Vec<OsString>) -> Self {
         Self {
             name,
@@ -39,7 +38,7 @@ impl Program {
 
     pub(super) fn start(&mut self, place: &impl Netns) -> Result<()> {
         ensure!(self.running.is_none(), "{} runs already", self.name);
-        // [`Running`] keeps what a program says in memory, and these have much to say.
+        // Running would hold the whole log in memory.
         let mut command = place.command("sh");
         command
             .args(["-c", "exec \"$@\" >>\"$0\" 2>&1"])
@@ -64,27 +63,33 @@ impl Program {
         }
     }
 
-    /// Waits until `probe` has an answer, or the program has ended: then the error tells why.
+    /// Waits until `probe` returns something; fails early if the program has exited.
     pub(super) fn await_that<T>(
         &self,
         what: &str,
         mut probe: impl FnMut() -> Option<T>,
     ) -> Result<T> {
-        let look = || match probe() {
+        let poll = || match probe() {
             Some(answer) => Some(Ok(answer)),
-            None if self.has_ended() => Some(Err(anyhow!("{} has ended", self.name))),
+            None if self.has_exited() => Some(Err(anyhow!("{} has exited", self.name))),
             None => None,
         };
-        eventually_and_gently(START, what, look)
+        eventually_slowly(START, what, poll)
             .flatten()
-            .with_context(|| format!("{} said last:\n{}", self.name, last_lines(&self.log())))
+            .with_context(|| {
+                format!(
+                    "the log of {} ends with:\n{}",
+                    self.name,
+                    last_lines(&self.log())
+                )
+            })
     }
 
     pub(super) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn has_ended(&self) -> bool {
+    fn has_exited(&self) -> bool {
         let dir = |running: &Running| Path::new("/proc").join(running.pid().to_string());
         self.running
             .as_ref()
@@ -94,7 +99,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Whoever drops it can't do anything about an error.
+        // An error cannot be returned here.
         let _ = self.kill();
     }
 }
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_the_end_of_a_log() {
+    fn an_error_has_the_last_lines_of_the_log() {
         assert_eq!(last_lines("one\ntwo\n"), "one\ntwo");
         let many: Vec<_> = (0..100).map(|line| line.to_string()).collect();
         let last = last_lines(&many.join("\n"));

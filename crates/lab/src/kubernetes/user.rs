@@ -1,156 +1,170 @@
-//! Somebody who is known to the API server: a kubeconfig for programs, and calls for tests.
+//! A user of the API server: a kubeconfig for programs, and requests for tests.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use kube::client::{Body, Client};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use super::certificates::{Authority, Certified};
-use super::client::{Body, Client};
-use super::kubeconfig::{self, Proof};
+use super::certificates::{Authority, KeyAndCertificate};
+use super::kubeconfig::{self, Credential};
 use super::objects::path_of;
 use crate::files;
 use crate::http::Response;
+use crate::netns::Netns;
 use crate::node::Node;
 
-/// Somebody with a name, and as many rights as that has. Calls are made in the control plane's node.
-pub struct User<'a> {
-    client: Client<'a>,
+const TIMEOUT: Duration = Duration::from_mins(1);
+const JSON: &str = "application/json";
+
+/// Requests are sent from the control plane's node.
+#[derive(Clone, Debug)]
+pub struct User {
+    node: Node,
     kubeconfig: PathBuf,
 }
 
-impl<'a> User<'a> {
-    /// Somebody with a certificate, whose files are also returned.
-    pub(super) fn certified(
-        node: &'a Node,
+impl User {
+    /// A user with a client certificate, which is returned as well.
+    pub(super) fn with_certificate(
+        node: &Node,
         server: SocketAddr,
         authority: &Authority,
         name: &str,
         group: Option<&str>,
-    ) -> Result<(Self, Certified)> {
-        let dir = authority.dir_for_one()?;
-        let certified = authority.user(&dir, name, group)?;
-        let proof = Proof::Certificate {
-            certificate: &certified.certificate,
-            key: &certified.key,
-        };
-        let user = Self {
-            client: Client::certified(node, server, authority, &certified)?,
-            kubeconfig: write_kubeconfig(&dir, server, authority, proof)?,
-        };
-        Ok((user, certified))
+    ) -> Result<(Self, KeyAndCertificate)> {
+        let dir = authority.user_dir()?;
+        let certificate = authority.certify_user(&dir, name, group)?;
+        let user = Self::new(
+            node,
+            &dir,
+            server,
+            authority,
+            Credential::Certificate(&certificate),
+        )?;
+        Ok((user, certificate))
     }
 
-    /// Somebody with a token.
     pub(super) fn with_token(
-        node: &'a Node,
+        node: &Node,
         server: SocketAddr,
         authority: &Authority,
         token: &str,
     ) -> Result<Self> {
-        let dir = authority.dir_for_one()?;
+        let dir = authority.user_dir()?;
+        Self::new(node, &dir, server, authority, Credential::Token(token))
+    }
+
+    fn new(
+        node: &Node,
+        dir: &Path,
+        server: SocketAddr,
+        authority: &Authority,
+        credential: Credential,
+    ) -> Result<Self> {
+        let path = dir.join("kubeconfig");
+        let rendered = kubeconfig::render(server, authority.file(), credential);
+        files::put(&path, rendered.to_string())
+            .with_context(|| format!("write {}", path.display()))?;
         Ok(Self {
-            client: Client::with_token(node, server, authority, token)?,
-            kubeconfig: write_kubeconfig(&dir, server, authority, Proof::Token(token))?,
+            node: node.clone(),
+            kubeconfig: path,
         })
     }
 
-    /// A file for programs, on whatever node of the lab. It goes with the control plane.
+    /// A file for programs on any node of the lab. It is removed with the control plane.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Gets an object, or a list, as in `/api/v1/nodes?labelSelector=a%3Db`.
+    /// Gets an object or a list, such as `/api/v1/nodes?labelSelector=a%3Db`.
     pub fn get(&self, path: &str) -> Result<Value> {
-        self.call("GET", path, None)
+        self.request("GET", path, JSON, "")
     }
 
-    /// Makes an object, or makes it say what this one says, as `kubectl apply --server-side` does.
-    ///
-    /// An object without a namespace is the cluster's. A status is not applied: see
+    /// Server-side apply. An object without a namespace is cluster-scoped. A status is not applied: see
     /// [`patch`](Self::patch).
     pub fn apply(&self, object: &Value) -> Result<Value> {
-        self.apply_by(object, "")
+        self.apply_with(object, "")
     }
 
-    /// What would come of it, with nothing done. A field that nobody knows is an error here.
+    /// Server-side apply as a dry run that refuses unknown fields.
     pub fn dry_run(&self, object: &Value) -> Result<Value> {
-        self.apply_by(object, "&dryRun=All&fieldValidation=Strict")
+        self.apply_with(object, "&dryRun=All&fieldValidation=Strict")
     }
 
-    fn apply_by(&self, object: &Value, more: &str) -> Result<Value> {
-        let path = path_of(object)? + "?fieldManager=lab&force=true" + more;
-        let body = Body {
-            content_type: "application/apply-patch+yaml",
-            text: &object.to_string(),
-        };
-        self.call("PATCH", &path, Some(body))
+    fn apply_with(&self, object: &Value, parameters: &str) -> Result<Value> {
+        let path = path_of(object)? + "?fieldManager=lab&force=true" + parameters;
+        let kind = "application/apply-patch+yaml";
+        self.request("PATCH", &path, kind, &object.to_string())
     }
 
-    /// Merges into the object at a path, which may be its status, as in `/api/v1/nodes/node-1/status`.
+    /// Merge patch of the object at a path, which may be its status: `/api/v1/nodes/node-1/status`.
     pub fn patch(&self, path: &str, merged: &Value) -> Result<Value> {
-        let body = Body {
-            content_type: "application/merge-patch+json",
-            text: &merged.to_string(),
-        };
-        self.call("PATCH", path, Some(body))
+        let kind = "application/merge-patch+json";
+        self.request("PATCH", path, kind, &merged.to_string())
     }
 
-    /// Posts to a path, for what is made but not applied, such as a token or an eviction.
+    /// For what cannot be applied, such as a token or an eviction.
     pub fn post(&self, path: &str, object: &Value) -> Result<Value> {
-        let body = Body {
-            content_type: "application/json",
-            text: &object.to_string(),
-        };
-        self.call("POST", path, Some(body))
+        self.request("POST", path, JSON, &object.to_string())
     }
 
-    /// Deletes an object. It may stay for a while if somebody has to finish first.
+    /// An object with finalizers may stay for a while.
     pub fn delete(&self, path: &str) -> Result<Value> {
-        self.call("DELETE", path, None)
+        self.request("DELETE", path, JSON, "")
     }
 
-    /// What the server answers to a request without a body, even if that is a refusal.
+    /// The response to a request without a body, whatever its status.
     pub fn ask(&self, method: &str, path: &str) -> Result<Response> {
-        self.client.send(method, path, None)
+        self.send(method, path, JSON, "")
     }
 
-    fn call(&self, method: &str, path: &str, body: Option<Body>) -> Result<Value> {
-        let answer = self.client.send(method, path, body)?;
+    fn request(&self, method: &str, path: &str, kind: &str, body: &str) -> Result<Value> {
+        let response = self.send(method, path, kind, body)?;
         ensure!(
-            (200..300).contains(&answer.status),
+            (200..300).contains(&response.status),
             "{method} {path}: {} {}",
-            answer.status,
-            reason(&answer.body)
+            response.status,
+            status_message(&response.body)
         );
-        serde_json::from_str(&answer.body)
-            .with_context(|| format!("{method} {path}: read {:?}", answer.body))
+        serde_json::from_str(&response.body)
+            .with_context(|| format!("{method} {path}: parse {:?}", response.body))
+    }
+
+    fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> Result<Response> {
+        let send = async {
+            let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+            let request = ureq::http::Request::builder()
+                .method(method)
+                .uri(path)
+                .header("Content-Type", kind)
+                .header("Accept", JSON)
+                .body(Body::from(body.as_bytes().to_vec()))?;
+            let response = Client::try_from(config)?.send(request).await?;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect_bytes().await?;
+            let body = String::from_utf8_lossy(&body).into_owned();
+            anyhow::Ok(Response { status, body })
+        };
+        let send = || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build()?;
+            runtime.block_on(async { tokio::time::timeout(TIMEOUT, send).await? })
+        };
+        self.node
+            .enter(send)?
+            .with_context(|| format!("{method} {path}"))
     }
 }
 
-/// Tells where the file is, and not what is in it.
-impl fmt::Debug for User<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("User").field(&self.kubeconfig).finish()
-    }
-}
-
-fn write_kubeconfig(
-    dir: &Path,
-    server: SocketAddr,
-    authority: &Authority,
-    proof: Proof,
-) -> Result<PathBuf> {
-    let path = dir.join("kubeconfig");
-    let rendered = kubeconfig::render(server, authority.file(), proof);
-    files::put(&path, rendered.to_string()).with_context(|| format!("write {}", path.display()))?;
-    Ok(path)
-}
-
-/// A refusal is a `Status` with a message, unless it comes from somewhere before the API.
-fn reason(body: &str) -> String {
+/// The message of a `Status` object, unless the response comes from in front of the API.
+fn status_message(body: &str) -> String {
     let status: Value = serde_json::from_str(body).unwrap_or_default();
     status["message"].as_str().unwrap_or(body).trim().to_owned()
 }
@@ -160,9 +174,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_in_the_servers_words() {
+    fn an_error_has_the_message_of_the_status_object() {
         let status = r#"{"kind": "Status", "message": "nodes \"n1\" not found"}"#;
-        assert_eq!(reason(status), "nodes \"n1\" not found");
-        assert_eq!(reason("too busy\n"), "too busy");
+        assert_eq!(status_message(status), "nodes \"n1\" not found");
+        assert_eq!(status_message("too busy\n"), "too busy");
     }
 }

@@ -1,8 +1,8 @@
 //! A real kubelet on a node, with a containerd and a kube-proxy, so that Pods run.
 //!
-//! The Node is Ready when somebody has put CNI plugins into the node's `/opt/cni/bin`, and a
-//! configuration into its `/etc/cni/net.d`. A kubelet can also be alone: then there is no Node and no
-//! kube-proxy, and Pods are those of the files in [`MANIFESTS`].
+//! The Node is Ready when there are CNI plugins in `/opt/cni/bin` and a configuration in
+//! `/etc/cni/net.d`. A standalone kubelet has no API server, no Node and no kube-proxy: it runs the static
+//! Pods in [`MANIFESTS`].
 
 mod config;
 mod machine;
@@ -37,56 +37,52 @@ use proxy::Proxy;
 
 pub use proxy::ProxyMode;
 
-/// The one image that workers have: busybox, which sleeps unless told what else to do.
+/// Busybox, the image that every worker has. Its default command sleeps.
 pub const IMAGE: &str = "lab.local/busybox:1";
 
-/// Where a kubelet that is alone finds its Pods.
+/// The static Pod directory of a standalone kubelet.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
-const CNI_CONFIGURATIONS: &str = "/etc/cni/net.d";
-/// Where a kubelet that is alone tells about its Pods.
-const TOLD: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10255);
-/// The part of containerd's store that is Kubernetes'.
+const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+/// The read-only server of a standalone kubelet.
+const READ_ONLY_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10255);
+/// The containerd namespace of the CRI plugin.
 const NAMESPACE: &str = "k8s.io";
 
-/// A node with a kubelet. It ends with this, and all its containers with it.
+/// A node with a kubelet. Its containers end with it.
 #[derive(Debug)]
-pub struct Worker<'a> {
-    // They end in this order, and then what they stand on.
+pub struct Worker {
+    // Dropped in this order.
     kubelet: Program,
-    proxy: Option<Proxy<'a>>,
+    proxy: Option<Proxy>,
     containerd: Program,
-    machine: Machine<'a>,
+    machine: Machine,
     calls: AtomicU32,
     _files: TempDir,
 }
 
-impl<'a> Worker<'a> {
-    /// Makes a node one of the cluster, under its own name and its addresses on the underlay, and
-    /// returns when the cluster knows it.
-    ///
-    /// It has to be plugged in. CNI configurations of the host's, which a lab node has at first, go.
-    pub fn start(node: &'a Node, plane: &ControlPlane<'a>) -> Result<Self> {
+impl Worker {
+    /// Registers the node with its underlay addresses, and returns when the Node exists. Removes the CNI
+    /// configurations that the overlay shows of the host.
+    pub fn start(node: &Node, plane: &ControlPlane) -> Result<Self> {
         Self::start_at(node, plane, &node_ips(&node.addresses()?)?)
     }
 
-    /// The same under other addresses of its own: IPv4 first, one of each family at most.
-    pub fn start_at(node: &'a Node, plane: &ControlPlane<'a>, ips: &[IpAddr]) -> Result<Self> {
+    /// With other node addresses: IPv4 first, at most one of each family.
+    pub fn start_at(node: &Node, plane: &ControlPlane, ips: &[IpAddr]) -> Result<Self> {
         let worker = Self::launch(node, ips, Some(plane))?;
         let path = format!("/api/v1/nodes/{}", node.name());
         worker
             .kubelet
-            .await_that("the kubelet has registered its node", || {
+            .await_that("the kubelet has registered its Node", || {
                 plane.admin().get(&path).ok().map(drop)
             })?;
         Ok(worker)
     }
 
-    /// Starts a kubelet that knows no API server, and returns when it works.
-    ///
-    /// Of a node's own files it needs what [`start`](Self::start) does.
-    pub fn start_alone(node: &'a Node) -> Result<Self> {
+    /// Starts a kubelet without an API server.
+    pub fn start_standalone(node: &Node) -> Result<Self> {
         node.run(["mkdir", "-p", MANIFESTS])?;
         let worker = Self::launch(node, &node_ips(&node.addresses()?)?, None)?;
         let works = || worker.pods().ok().map(drop);
@@ -94,12 +90,12 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    fn launch(node: &'a Node, ips: &[IpAddr], plane: Option<&ControlPlane<'a>>) -> Result<Self> {
+    fn launch(node: &Node, ips: &[IpAddr], plane: Option<&ControlPlane>) -> Result<Self> {
         let mut worker = Self::prepare(node, ips, plane)
             .with_context(|| format!("prepare {} for a kubelet", node.name()))?;
         worker.containerd.start(&worker.machine)?;
         worker.await_containerd()?;
-        worker.take(&Image::busybox(IMAGE)?)?;
+        worker.import(&Image::busybox(IMAGE)?)?;
         if let Some(proxy) = &mut worker.proxy {
             proxy.start(&worker.machine)?;
         }
@@ -107,15 +103,15 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    fn prepare(node: &'a Node, ips: &[IpAddr], plane: Option<&ControlPlane<'a>>) -> Result<Self> {
+    fn prepare(node: &Node, ips: &[IpAddr], plane: Option<&ControlPlane>) -> Result<Self> {
         let files = TempDir::new().context("make a directory for a kubelet")?;
         let dir = files.path();
-        forget_configurations(node)?;
+        remove_cni_configurations(node)?;
         let machine = Machine::new(node, dir)?;
 
         let config = put(dir, "containerd.toml", config::containerd())?;
         let containerd = CONTAINERD.program("containerd");
-        // It finds runc and its own shim there.
+        // containerd looks for runc and its shim in PATH.
         let mut path = OsString::from("PATH=");
         path.push(CONTAINERD.bin_dir());
         path.push(":");
@@ -149,17 +145,16 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// The Pods of a kubelet that is alone, as it knows them. Others ask the API server.
+    /// The Pods of a standalone kubelet.
     pub fn pods(&self) -> Result<Vec<Value>> {
-        let answer = http_get(&self.machine, TOLD, "/pods")?;
+        let answer = http_get(&self.machine, READ_ONLY_SERVER, "/pods")?;
         let mut list: Value = serde_json::from_str(&answer.body)
-            .with_context(|| format!("read the kubelet's Pods: {}", answer.body))?;
+            .with_context(|| format!("parse the kubelet's Pods: {}", answer.body))?;
         let items = list["items"].take();
         Ok(serde_json::from_value(items).unwrap_or_default())
     }
 
-    /// Runs a program in the first container of a Pod, as `kubectl exec` does; its `exec` needs no
-    /// API server. The Pod is what the API says of it.
+    /// Runs a program in the first container of a Pod, without the API server.
     pub fn exec(&self, pod: &Value, line: &[&str]) -> Result<Output> {
         let name = &pod["metadata"]["name"];
         let id = pod["status"]["containerStatuses"][0]["containerID"].as_str();
@@ -170,37 +165,35 @@ impl<'a> Worker<'a> {
         self.attempt_ctr(exec.iter().chain(line).copied())
     }
 
-    /// Kills the kubelet with SIGKILL. Containers run on.
+    /// Kills the kubelet with SIGKILL. Containers keep running.
     pub fn stop_kubelet(&mut self) -> Result<()> {
         self.kubelet.kill()
     }
 
-    /// Starts the kubelet again.
     pub fn resume_kubelet(&mut self) -> Result<()> {
         self.kubelet.start(&self.machine)
     }
 
-    /// What its programs said, for a test that fails.
+    /// The logs of its programs, for a failed test.
     pub fn logs(&self) -> String {
         let proxy = self.proxy.as_ref().map(Proxy::log);
         let [containerd, kubelet] = [&self.containerd, &self.kubelet].map(Program::log);
         [containerd, proxy.unwrap_or_default(), kubelet].concat()
     }
 
-    /// Starts kube-proxy again in this mode. It takes away what it made in another one.
+    /// Restarts kube-proxy in this mode. It removes the rules of the other one.
     pub fn use_proxy_mode(&mut self, mode: ProxyMode) -> Result<()> {
         let proxy = self.proxy.as_mut();
-        let proxy = proxy.context("a kubelet that is alone has no kube-proxy")?;
+        let proxy = proxy.context("a standalone kubelet has no kube-proxy")?;
         proxy.use_mode(mode, &self.machine)
     }
 
-    /// Lets Pods be of an image.
-    pub fn take(&self, image: &Image) -> Result<()> {
+    pub fn import(&self, image: &Image) -> Result<()> {
         let file = image.file().to_str();
         let file = file.context("a path of ours is UTF-8")?;
-        let taken = self.attempt_ctr(["images", "import", file])?;
-        let said = taken.stderr.trim_end();
-        ensure!(taken.status.success(), "import an image: {said}");
+        let output = self.attempt_ctr(["images", "import", file])?;
+        let stderr = output.stderr.trim_end();
+        ensure!(output.status.success(), "import an image: {stderr}");
         Ok(())
     }
 
@@ -218,37 +211,36 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Writes a file of a worker's.
 fn put(dir: &Path, name: &str, text: String) -> Result<PathBuf> {
     let path = dir.join(name);
     files::put(&path, text).with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }
 
-/// The addresses that a node has on the underlay, as the kubelet wants them: IPv4 first.
+/// The node's underlay addresses, IPv4 first.
 fn node_ips(addresses: &[Address]) -> Result<Vec<IpAddr>> {
     let mut ips = Vec::new();
     for Address { dev, cidr } in addresses {
         let ip = cidr
             .parse::<IpNet>()
-            .with_context(|| format!("read {cidr}"))?
+            .with_context(|| format!("parse {cidr}"))?
             .addr();
         let is_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         if dev == UPLINK && !is_local {
             ips.push(ip);
         }
     }
-    ensure!(!ips.is_empty(), "it is not plugged in: no {UPLINK}");
-    // IPv4 is less than IPv6.
+    ensure!(!ips.is_empty(), "the node is not plugged in: no {UPLINK}");
+    // IPv4 sorts first.
     ips.sort();
     Ok(ips)
 }
 
-/// With them, the node would be Ready before a test has said by whom.
-fn forget_configurations(node: &Node) -> Result<()> {
-    let found = fs::read_dir(CNI_CONFIGURATIONS).into_iter().flatten();
+/// With the host's configurations the Node would be Ready at once.
+fn remove_cni_configurations(node: &Node) -> Result<()> {
+    let found = fs::read_dir(CNI_CONF_DIR).into_iter().flatten();
     for entry in found.flatten() {
-        let inside = Path::new(CNI_CONFIGURATIONS).join(entry.file_name());
+        let inside = Path::new(CNI_CONF_DIR).join(entry.file_name());
         node.run([Path::new("rm"), Path::new("-rf"), &inside])?;
     }
     Ok(())
@@ -259,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_is_told_the_addresses_on_the_underlay() {
+    fn a_kubelet_gets_the_underlay_addresses() {
         let address = |(dev, cidr): (&str, &str)| Address {
             dev: dev.to_owned(),
             cidr: cidr.to_owned(),
@@ -271,8 +263,8 @@ mod tests {
             ("lo", "127.0.0.1/8"),
         ];
         let all = all.map(address);
-        let told: [IpAddr; 2] = ["10.99.0.11", "fd99::b"].map(|ip| ip.parse().unwrap());
-        assert_eq!(node_ips(&all).unwrap(), told);
+        let expected: [IpAddr; 2] = ["10.99.0.11", "fd99::b"].map(|ip| ip.parse().unwrap());
+        assert_eq!(node_ips(&all).unwrap(), expected);
         let error = node_ips(&all[3..]).unwrap_err();
         assert!(error.to_string().contains("not plugged in"), "{error}");
     }

@@ -1,20 +1,20 @@
-//! Programs that are built from Go modules.
+//! Programs built from Go modules.
 
 use std::path::PathBuf;
 
 use super::cache_dir;
 
-/// Who needs a tool, and so which command fetches it.
+/// The set that a tool belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// What `make test` runs.
+    /// For `make test`.
     Tests,
-    /// What `make e2e` runs. It takes long to build, so it does not come with the rest.
+    /// For `make e2e`. Its build takes long.
     Kubernetes,
 }
 
 impl Part {
-    /// What to type to get it.
+    /// The command that builds it.
     pub fn command(self) -> &'static str {
         match self {
             Self::Tests => "make tools",
@@ -26,28 +26,23 @@ impl Part {
 /// Programs built from one Go module at one version.
 #[derive(Debug, Clone, Copy)]
 pub struct GoModule {
-    /// Name of its directory in the cache, before the version.
+    /// Prefix of its directory in the cache.
     pub name: &'static str,
-    /// Module path.
     pub path: &'static str,
-    /// Version with its `v`.
+    /// With its `v`.
     pub version: &'static str,
-    /// Main packages, relative to the module. The last part names the program; the module's own
-    /// package is `.`, and its program has the name of the module here.
+    /// Main packages, relative to the module; `.` is the module's root.
     pub packages: &'static [&'static str],
-    /// Variables with their values; `{version}` is the version without its `v`. Programs commonly read
-    /// it from what Go knows about the main module, which they are not where they are built as
-    /// somebody's dependency.
+    /// `-X` flags of the linker; `{version}` is the version without its `v`. Programs that are built as a
+    /// dependency cannot read their version from the build info.
     pub stamps: &'static [&'static str],
-    /// Version of the modules that live in the same repository, if the module takes them from there. A
-    /// dependency can't: it gets them as they are published.
+    /// Version of the published staging modules that replace those in the same repository.
     pub siblings: Option<&'static str>,
-    /// Who needs it.
     pub part: Part,
 }
 
 impl GoModule {
-    /// Where its programs lie, whether or not they have been built.
+    /// It may not exist yet.
     pub fn bin_dir(&self) -> PathBuf {
         cache_dir()
             .join("tools")
@@ -55,15 +50,13 @@ impl GoModule {
             .join("bin")
     }
 
-    /// The packages whose program is not in the cache.
+    /// Packages whose program is not in the cache.
     pub fn missing(&self) -> Vec<&'static str> {
         let dir = self.bin_dir();
         let lacks = |package: &&&'static str| !dir.join(self.program_of(package)).is_file();
         self.packages.iter().filter(lacks).copied().collect()
     }
 
-    /// One of its programs.
-    ///
     /// # Panics
     ///
     /// If one is missing.
@@ -71,7 +64,6 @@ impl GoModule {
         self.installed().join(name)
     }
 
-    /// The program that one of its packages builds.
     pub fn program_of(&self, package: &'static str) -> &'static str {
         match package {
             "." => self.name,
@@ -99,14 +91,14 @@ mod tests {
     use super::super::{CNI, CNI_PLUGINS};
 
     #[test]
-    fn a_program_is_named_after_the_last_part_of_its_package() {
+    fn a_program_has_the_name_of_its_package() {
         let host_local = CNI_PLUGINS.program_of("plugins/ipam/host-local");
         assert_eq!(host_local, "host-local");
         assert_eq!(CNI.program_of("cnitool"), "cnitool");
     }
 
     #[test]
-    fn the_program_of_a_module_itself_has_the_name_of_the_module() {
+    fn the_program_of_the_root_package_has_the_name_of_the_module() {
         assert_eq!(ETCD.program_of("."), "etcd");
     }
 }

@@ -1,10 +1,9 @@
-//! A real Kubernetes, for tests that `make e2e` runs.
+//! A real Kubernetes for `make e2e`.
 //!
-//! Building it takes 13 minutes on two cores that do nothing else, and some five gigabytes of cache.
+//! Its build takes 13 minutes on two idle cores and 5 GB of cache.
 
 use super::{GoModule, Part};
 
-/// The database of the API server.
 pub const ETCD: GoModule = GoModule {
     name: "etcd",
     path: "go.etcd.io/etcd/server/v3",
@@ -15,7 +14,7 @@ pub const ETCD: GoModule = GoModule {
     part: Part::Kubernetes,
 };
 
-/// Kubernetes itself: those first that every test needs, which are the control plane.
+/// The control plane first, which every test needs.
 pub const KUBERNETES: GoModule = GoModule {
     name: "kubernetes",
     path: "k8s.io/kubernetes",
@@ -37,7 +36,7 @@ pub const KUBERNETES: GoModule = GoModule {
     part: Part::Kubernetes,
 };
 
-/// What runs the containers of a kubelet. Debian 12 has one of the generation before.
+/// Debian 12 has containerd 1.
 pub const CONTAINERD: GoModule = GoModule {
     name: "containerd",
     path: "github.com/containerd/containerd/v2",
@@ -48,7 +47,6 @@ pub const CONTAINERD: GoModule = GoModule {
     part: Part::Kubernetes,
 };
 
-/// What installs charts.
 pub const HELM: GoModule = GoModule {
     name: "helm",
     path: "helm.sh/helm/v3",
@@ -59,7 +57,7 @@ pub const HELM: GoModule = GoModule {
     part: Part::Kubernetes,
 };
 
-/// Every Go module of this part, those first that most tests need.
+/// The most needed first.
 pub const MODULES: &[GoModule] = &[ETCD, KUBERNETES, CONTAINERD, HELM];
 
 #[cfg(test)]
@@ -67,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_version_agree() {
+    fn the_versions_of_kubernetes_and_its_staging_modules_agree() {
         let version = KUBERNETES.version.strip_prefix("v1.").unwrap();
         let siblings = KUBERNETES.siblings.unwrap().strip_prefix("v0.");
         assert_eq!(siblings, Some(version));
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_fetched_by_the_same_command() {
+    fn all_modules_belong_to_this_part() {
         assert!(MODULES.iter().all(|module| module.part == Part::Kubernetes));
     }
 }

@@ -1,4 +1,4 @@
-//! What it knows, what it does, and what is left of it.
+//! The control plane.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use lab::kubernetes::{ControlPlane, User};
-use lab::{Netns, Node, POD_NETWORKS, Underlay, eventually};
+use lab::scenario::CLUSTER_CIDRS;
+use lab::{Netns, Node, Underlay, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-fn post_node(admin: &User, name: &str) {
+fn create_node(admin: &User, name: &str) {
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
     admin.apply(&node).unwrap();
 }
 
-/// What the controllers have given a Node.
+/// The pod CIDRs that the controllers assigned.
 fn pod_cidrs(admin: &User, name: &str) -> Vec<IpNet> {
-    let cidrs = eventually(SOON, "the Node has PodCIDRs", || {
+    let cidrs = eventually(TIMEOUT, "the Node has PodCIDRs", || {
         let node = admin.get(&format!("/api/v1/nodes/{name}")).unwrap();
         node["spec"]["podCIDRs"].as_array().cloned()
     });
@@ -32,24 +33,24 @@ fn a_node_has_pod_cidrs_of_both_families_which_survive_the_api_server() {
     let node = Node::new("control-plane").unwrap();
     let mut plane = ControlPlane::start(&node).unwrap();
     assert_eq!(plane.url(), "https://127.0.0.1:6443");
-    post_node(plane.admin(), "node-1");
-    let given = pod_cidrs(plane.admin(), "node-1");
-    let sizes: Vec<_> = given.iter().map(IpNet::prefix_len).collect();
+    create_node(plane.admin(), "node-1");
+    let assigned = pod_cidrs(plane.admin(), "node-1");
+    let sizes: Vec<_> = assigned.iter().map(IpNet::prefix_len).collect();
     assert_eq!(sizes, [24, 64]);
-    for (network, cidr) in POD_NETWORKS.iter().zip(&given) {
-        assert!(network.contains(cidr), "{cidr} is not of {network}");
+    for (network, cidr) in CLUSTER_CIDRS.iter().zip(&assigned) {
+        assert!(network.contains(cidr), "{cidr} is not in {network}");
     }
 
     plane.stop().unwrap();
     let refused = plane.admin().get("/api/v1/nodes").unwrap_err();
     assert!(format!("{refused:#}").contains("refused"), "{refused:#}");
     plane.resume().unwrap();
-    assert_eq!(pod_cidrs(plane.admin(), "node-1"), given);
+    assert_eq!(pod_cidrs(plane.admin(), "node-1"), assigned);
 
-    // The controllers have found it again, too.
-    post_node(plane.admin(), "node-2");
+    // The controllers have reconnected.
+    create_node(plane.admin(), "node-2");
     let others = pod_cidrs(plane.admin(), "node-2");
-    assert!(given.iter().all(|cidr| !others.contains(cidr)));
+    assert!(assigned.iter().all(|cidr| !others.contains(cidr)));
 
     plane.freeze();
     plane.admin().get("/api/v1/nodes").unwrap_err();
@@ -62,7 +63,7 @@ fn a_node_has_pod_cidrs_of_both_families_which_survive_the_api_server() {
 }
 
 #[test]
-fn two_at_once_know_nothing_of_each_other_and_others_reach_theirs() {
+fn two_control_planes_are_independent_and_reachable_from_other_nodes() {
     let start = |name: &'static str| {
         move || {
             let underlay = Underlay::new().unwrap();
@@ -72,7 +73,7 @@ fn two_at_once_know_nothing_of_each_other_and_others_reach_theirs() {
                 node
             });
             let plane = ControlPlane::start(&server).unwrap();
-            post_node(plane.admin(), name);
+            create_node(plane.admin(), name);
             let nodes = plane.admin().get("/api/v1/nodes").unwrap();
             let names: Vec<_> = nodes["items"]
                 .as_array()
@@ -94,7 +95,7 @@ fn two_at_once_know_nothing_of_each_other_and_others_reach_theirs() {
 }
 
 #[test]
-fn nothing_is_left_of_one_that_is_dropped() {
+fn drop_removes_all_processes_and_files() {
     let node = Node::new("control-plane").unwrap();
     let plane = ControlPlane::start(&node).unwrap();
     let dir: PathBuf = plane.ca_file().parent().unwrap().to_owned();
@@ -102,6 +103,6 @@ fn nothing_is_left_of_one_that_is_dropped() {
     assert!(dir.join("etcd").exists());
     assert!(listening().contains(":6443"));
     drop(plane);
-    assert!(!dir.exists(), "{} is left", dir.display());
+    assert!(!dir.exists(), "{} remains", dir.display());
     assert_eq!(listening(), "");
 }

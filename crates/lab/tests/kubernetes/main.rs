@@ -1,10 +1,10 @@
-//! The control plane that tests against a real Kubernetes stand on. `make e2e` runs these.
+//! The control plane and kubelets. `make e2e` runs these.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests, and clippy takes only the functions marked so for tests"
+    reason = "a failure outside the code under test must fail the test"
 )]
 
 mod control_plane;
-mod rights;
+mod rbac;
 mod workers;

@@ -6,7 +6,7 @@ use lab::kubernetes::{ControlPlane, IMAGE, User, Worker};
 use lab::{Netns, Node, Underlay, eventually, tools};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn pod(name: &str) -> Value {
     json!({
@@ -28,12 +28,12 @@ fn is_ready(object: &Value) -> bool {
 
 fn await_ready(admin: &User, path: &str) -> Value {
     let ready = || Some(admin.get(path).unwrap()).filter(is_ready);
-    eventually(SOON, &format!("{path} is ready"), ready)
+    eventually(TIMEOUT, &format!("{path} is ready"), ready)
         .unwrap_or_else(|error| panic!("{error}: {:#}", admin.get(path).unwrap()["status"]))
 }
 
-/// What a CNI daemon would do.
-fn give_network(node: &Node, admin: &User) {
+/// Installs the bridge plugin, as a CNI daemon would.
+fn install_cni(node: &Node, admin: &User) {
     let plugins = tools::cni_plugin_dir();
     let copy = format!(
         "mkdir -p /opt/cni/bin && cp {}/* /opt/cni/bin",
@@ -41,7 +41,7 @@ fn give_network(node: &Node, admin: &User) {
     );
     node.run(["sh", "-c", &copy]).unwrap();
     let path = format!("/api/v1/nodes/{}", node.name());
-    let cidrs = eventually(SOON, "the Node has PodCIDRs", || {
+    let cidrs = eventually(TIMEOUT, "the Node has PodCIDRs", || {
         admin.get(&path).unwrap()["spec"]["podCIDRs"]
             .as_array()
             .cloned()
@@ -61,7 +61,7 @@ fn give_network(node: &Node, admin: &User) {
 }
 
 #[test]
-fn a_kubelet_runs_pods_that_reach_each_other_and_nothing_is_left_of_them() {
+fn kubelets_run_pods_that_reach_each_other_and_leave_nothing() {
     let underlay = Underlay::new().unwrap();
     let [server, node] = ["control-plane", "node-1"].map(|name| {
         let node = Node::new(name).unwrap();
@@ -73,7 +73,7 @@ fn a_kubelet_runs_pods_that_reach_each_other_and_nothing_is_left_of_them() {
     let mut worker = Worker::start(&node, &plane).unwrap();
     let admin = plane.admin();
     assert!(!is_ready(&admin.get("/api/v1/nodes/node-1").unwrap()));
-    give_network(&node, admin);
+    install_cni(&node, admin);
     await_ready(admin, "/api/v1/nodes/node-1");
 
     let [one, two] = ["one", "two"].map(|name| {
@@ -83,12 +83,12 @@ fn a_kubelet_runs_pods_that_reach_each_other_and_nothing_is_left_of_them() {
     let [one, two] = [one, two].map(|path| await_ready(admin, &path));
     for address in two["status"]["podIPs"].as_array().unwrap() {
         let address = address["ip"].as_str().unwrap();
-        let said = worker.exec(&one, &["ping", "-c", "1", address]).unwrap();
-        assert!(said.status.success(), "{address}: {said:?}");
+        let output = worker.exec(&one, &["ping", "-c", "1", address]).unwrap();
+        assert!(output.status.success(), "{address}: {output:?}");
     }
     assert_eq!(one["status"]["podIPs"].as_array().unwrap().len(), 2);
 
-    // A kubelet that is back has not touched what runs.
+    // A restarted kubelet does not touch running containers.
     worker.stop_kubelet().unwrap();
     worker.resume_kubelet().unwrap();
     admin.apply(&pod("three")).unwrap();

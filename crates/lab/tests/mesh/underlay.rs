@@ -1,4 +1,4 @@
-//! The underlay connects, translates and breaks as told.
+//! The underlay connects nodes, with NAT and outages.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,23 +19,23 @@ fn plugged_nodes_reach_each_other_by_both_families() {
         node.ping(&v6(peer)).unwrap();
     }
     for address in ["198.51.100.1", "2001:db8::1"] {
-        let way = nodes[0].run(["ip", "route", "get", address]).unwrap();
-        assert!(way.stdout.contains(UPLINK), "{}", way.stdout);
+        let route = nodes[0].run(["ip", "route", "get", address]).unwrap();
+        assert!(route.stdout.contains(UPLINK), "{}", route.stdout);
         let ping = ["ping", "-n", "-c", "1", "-W", "0.3", address];
         assert!(!nodes[0].attempt(ping).unwrap().status.success());
     }
 }
 
 #[test]
-fn a_node_behind_a_router_can_call_and_cannot_be_called() {
+fn a_node_behind_a_nat_can_connect_out_but_not_be_connected_to() {
     let underlay = Underlay::new().unwrap();
     let nat = underlay.nat(NatKind::Easy).unwrap();
     let (inside, outside) = (Node::new("home").unwrap(), Node::new("cloud").unwrap());
     let (home, cloud) = (nat.plug(&inside).unwrap(), underlay.plug(&outside).unwrap());
     let server = EchoServer::start(&outside, Family::V4, 0).unwrap();
     let called = SocketAddr::new(cloud.v4.into(), server.port().unwrap());
-    let seen_as = inside.call_echo(called, "hello").unwrap();
-    assert_eq!(seen_as, nat.outside().v4, "it is masqueraded");
+    let source = inside.call_echo(called, "hello").unwrap();
+    assert_eq!(source, nat.outside().v4, "it is masqueraded");
 
     let server = EchoServer::start(&inside, Family::V4, 0).unwrap();
     let port = server.port().unwrap();
@@ -44,13 +44,13 @@ fn a_node_behind_a_router_can_call_and_cannot_be_called() {
         .unwrap();
     for address in [home.v4, nat.outside().v4] {
         let address = SocketAddr::new(address.into(), port);
-        // The one is unknown outside, the other has no port forwarded.
+        // One has no route, the other no port forwarding.
         assert!(outside.call_echo(address, "hello").is_err(), "{address}");
     }
 }
 
 #[test]
-fn a_cable_is_cut_and_mended() {
+fn a_cable_is_unplugged_and_replugged() {
     let underlay = Underlay::new().unwrap();
     let nat = underlay.nat(NatKind::Hard).unwrap();
     let (inside, outside) = (Node::new("home").unwrap(), Node::new("cloud").unwrap());
@@ -62,30 +62,30 @@ fn a_cable_is_cut_and_mended() {
         let addresses = outside.addresses().unwrap();
         addresses.iter().any(|address| address.cidr == cidr)
     };
-    let await_way = || {
-        eventually(Duration::from_secs(10), "the way is there", || {
+    let await_reached = || {
+        eventually(Duration::from_secs(10), "it is reached", || {
             is_reached().then_some(())
         })
         .unwrap();
     };
-    await_way();
-    for (cut, mend) in [
+    await_reached();
+    for (unplug, replug) in [
         (
-            &(|| underlay.cut(&cloud)) as &dyn Fn() -> _,
-            &(|| underlay.mend(&cloud)) as &dyn Fn() -> _,
+            &(|| underlay.unplug(&cloud)) as &dyn Fn() -> _,
+            &(|| underlay.replug(&cloud)) as &dyn Fn() -> _,
         ),
-        (&|| nat.cut(&home), &|| nat.mend(&home)),
+        (&|| nat.unplug(&home), &|| nat.replug(&home)),
     ] {
-        cut().unwrap();
+        unplug().unwrap();
         assert!(!is_reached());
-        assert!(has_address(), "only the cable is gone");
-        mend().unwrap();
-        await_way();
+        assert!(has_address(), "the node keeps its address");
+        replug().unwrap();
+        await_reached();
     }
 }
 
 #[test]
-fn a_slow_cable_is_slow_or_the_kernel_cannot() {
+fn a_delayed_cable_is_slow_or_netem_is_missing() {
     let underlay = Underlay::new().unwrap();
     let nodes = ["n1", "n2"].map(|name| Node::new(name).unwrap());
     let [one, two] = nodes.each_ref().map(|node| underlay.plug(node).unwrap());

@@ -1,5 +1,4 @@
-//! Namespaces that outlive whoever made them, because they are mounted under a name, where
-//! `ip netns` shows them.
+//! Named namespaces, which `ip netns` shows: a mount keeps them when their creator ends.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -16,41 +15,42 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::Netns;
 
-/// `NSFS_MAGIC`, `include/uapi/linux/magic.h`: what a namespace's file is on.
+/// File system type of namespaces, `include/uapi/linux/magic.h`.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 
-/// The namespace mounted at `path`, and whether it had to be made. What somebody who died half-way
-/// has left there is taken for nothing.
-pub fn ensure_named(path: &Path) -> io::Result<(Netns, bool)> {
-    if let Some(found) = named(path)? {
-        return Ok((found, false));
+impl Netns {
+    /// The netns mounted at `path`, and whether it had to be created. A file that an interrupted call
+    /// left there is used again.
+    pub fn ensure_named(path: &Path) -> io::Result<(Self, bool)> {
+        if let Some(found) = named(path)? {
+            return Ok((found, false));
+        }
+        if let Some(dir) = path.parent() {
+            ensure_dir(dir)?;
+        }
+        // The mount point.
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o444)
+            .open(path)?;
+        mount_new(path)?;
+        let made = named(path)?;
+        let made = made.ok_or_else(|| io::Error::other("the mount is not a network namespace"))?;
+        Ok((made, true))
     }
-    if let Some(dir) = path.parent() {
-        ensure_dir(dir)?;
-    }
-    // What a namespace is mounted on has to be there. It stays empty.
-    let options = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o444)
-        .clone();
-    options.open(path)?;
-    mount_new(path)?;
-    let made = named(path)?;
-    let made = made.ok_or_else(|| io::Error::other("what was mounted is not a namespace"))?;
-    Ok((made, true))
-}
 
-/// Takes the name away, and whether there was one. The namespace ends with the last who is in it.
-pub fn remove_named(path: &Path) -> io::Result<bool> {
-    // Two may be on top of each other, if two have mounted one at once.
-    while named(path)?.is_some() {
-        unmount(path, UnmountFlags::DETACH)?;
-    }
-    match unlink(path) {
-        Err(Errno::NOENT) => Ok(false),
-        outcome => Ok(outcome.map(|()| true)?),
+    /// Removes the name; returns whether there was one. The netns exists until its last user ends.
+    pub fn remove_named(path: &Path) -> io::Result<bool> {
+        // Two processes may have mounted one each.
+        while named(path)?.is_some() {
+            unmount(path, UnmountFlags::DETACH)?;
+        }
+        match unlink(path) {
+            Err(Errno::NOENT) => Ok(false),
+            outcome => Ok(outcome.map(|()| true)?),
+        }
     }
 }
 
@@ -61,14 +61,14 @@ fn named(path: &Path) -> io::Result<Option<Netns>> {
     };
     #[allow(
         clippy::useless_conversion,
-        reason = "the type is another one on other processors"
+        reason = "the type differs between architectures"
     )]
     let kind = i64::from(fstatfs(&file)?.f_type);
     Ok((kind == NSFS_MAGIC).then(|| Netns { fd: file.into() }))
 }
 
-/// The directory as `ip netns` makes it: a mount of its own, shared, so that what is mounted in it is
-/// seen by all who see it.
+/// Creates the directory as `ip netns` does: a shared mount, so that other mount namespaces see the
+/// mounts in it.
 fn ensure_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     let share = || {
@@ -76,7 +76,7 @@ fn ensure_dir(dir: &Path) -> io::Result<()> {
         mount_change(dir, shared)
     };
     match share() {
-        // It is no mount.
+        // Not a mount yet.
         Err(Errno::INVAL) => {
             mount_bind_recursive(dir, dir)?;
             Ok(share()?)
@@ -85,12 +85,12 @@ fn ensure_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// A thread of its own makes it, for that thread is in it from then on.
+/// In a thread of its own, because `unshare` moves the calling thread.
 fn mount_new(path: &Path) -> io::Result<()> {
     let make = || {
-        // SAFETY: of all that threads share, only the network is parted with, and no memory or file
-        // descriptor. The thread ends right after.
-        #[expect(unsafe_code, reason = "there is no other way to make a namespace")]
+        // SAFETY: only the network namespace is unshared, no memory and no file descriptors. The
+        // thread ends right after.
+        #[expect(unsafe_code, reason = "rustix has no safe call for it")]
         unsafe {
             unshare_unsafe(UnshareFlags::NEWNET)?;
         }

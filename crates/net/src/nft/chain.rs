@@ -1,10 +1,9 @@
-//! Chains, and which rules are in a table: as much as it takes to see that somebody was at them.
+//! Chains, and the handles of rules.
 
 use rustix::io::Errno;
 
 use super::{HEADER_LEN, message, write_header};
-use crate::batch::Message;
-use crate::read::{attribute, text_of};
+use crate::netlink::{Message, attribute, text_of};
 use crate::{NetError, Socket};
 
 const NFTA_CHAIN_TABLE: u16 = 1;
@@ -19,10 +18,10 @@ const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_HANDLE: u16 = 3;
 const NF_DROP: u32 = 0;
 
-/// Where a packet is when a chain gets it: `NF_INET_*`.
+/// `NF_INET_FORWARD`
 pub const HOOK_FORWARD: u32 = 2;
 
-/// Whose packets a table is for: `NFPROTO_*`.
+/// Family of a table: `NFPROTO_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableFamily {
     /// Both IPv4 and IPv6.
@@ -31,7 +30,7 @@ pub enum TableFamily {
     Ip,
     /// IPv6.
     Ip6,
-    /// Something else, by its number.
+    /// Another one, by its number.
     Other(u8),
 }
 
@@ -45,7 +44,7 @@ impl TableFamily {
         }
     }
 
-    /// As `nft` calls it.
+    /// The name that `nft` uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inet => "inet",
@@ -56,29 +55,29 @@ impl TableFamily {
     }
 }
 
-/// What happens to packets that a base chain's rules don't decide on.
+/// Policy of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They go on.
+    /// Accept packets.
     Accept,
-    /// They are dropped.
+    /// Drop packets.
     Drop,
 }
 
 /// A chain of any table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Its table's family.
+    /// Family of its table.
     pub family: TableFamily,
-    /// Its table.
+    /// Name of its table.
     pub table: String,
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
-    /// Its number, which no other chain of the table ever has.
+    /// Handle; the kernel never uses it again in this table.
     pub handle: u64,
-    /// Where it gets packets by itself: the hook and the place among others there.
+    /// Hook and priority of a base chain.
     pub hook: Option<(u32, i32)>,
-    /// What becomes of packets at its end, if it has a hook.
+    /// Policy, if it has a hook.
     pub policy: Policy,
 }
 
@@ -87,17 +86,17 @@ pub fn chains(socket: &Socket) -> Result<Vec<Chain>, NetError> {
     const ALL_FAMILIES: [u8; HEADER_LEN] = [0; HEADER_LEN];
     socket.dump(
         message::GETCHAIN,
-        "list the nftables chains",
+        "list nftables chains",
         |message| message.fixed(&ALL_FAMILIES),
         read,
     )
 }
 
-/// A chain of a table of the family `inet`, if it is there.
+/// A chain of a table of the family `inet`, if it exists.
 pub fn chain(socket: &Socket, table: &str, name: &str) -> Result<Option<Chain>, NetError> {
-    let answer = socket.ask(
+    let reply = socket.get(
         message::GETCHAIN,
-        &format!("look for the chain {name} of the nftables table inet {table}"),
+        &format!("get chain {name} of nftables table inet {table}"),
         |message| {
             write_header(message);
             message.text(NFTA_CHAIN_TABLE, table);
@@ -105,9 +104,9 @@ pub fn chain(socket: &Socket, table: &str, name: &str) -> Result<Option<Chain>, 
         },
         read,
     );
-    match answer {
+    match reply {
         Err(error) if error.is(Errno::NOENT) => Ok(None),
-        answer => answer,
+        reply => reply,
     }
 }
 
@@ -134,23 +133,23 @@ fn read(message: &Message<'_>) -> Option<Chain> {
     })
 }
 
-/// Which rule is in which chain of a table of the family `inet`, in order: chain, and the rule's
-/// number, which no other rule of the table ever has.
+/// Chain and handle of each rule of a table of the family `inet`, in order. The kernel never uses a
+/// handle again in a table.
 pub fn rule_handles(socket: &Socket, table: &str) -> Result<Vec<(String, u64)>, NetError> {
     socket.dump(
         message::GETRULE,
-        &format!("list the rules of the nftables table inet {table}"),
+        &format!("list rules of nftables table inet {table}"),
         |message| {
             write_header(message);
             message.text(NFTA_RULE_TABLE, table);
         },
         |message| {
             let attrs = message.payload.get(HEADER_LEN..)?;
-            // Kernels that don't know this kind of question answer with the rules of all tables.
-            let is_asked = attribute(attrs, NFTA_RULE_TABLE).map(text_of)? == table;
+            // Old kernels ignore the filter and list all tables.
+            let is_of_table = attribute(attrs, NFTA_RULE_TABLE).map(text_of)? == table;
             let chain = attribute(attrs, NFTA_RULE_CHAIN).map(text_of)?;
             let handle = u64_be(attribute(attrs, NFTA_RULE_HANDLE)?)?;
-            is_asked.then_some((chain, handle))
+            is_of_table.then_some((chain, handle))
         },
     )
 }

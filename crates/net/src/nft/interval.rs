@@ -1,13 +1,12 @@
-//! Ranges of addresses, which a set of flag `interval` holds as two elements each: the first
-//! address, and the first one after the last, marked as an end.
+//! Address ranges. A set with the flag `interval` holds each as two elements: the first address, and
+//! the one after the last with the flag interval end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
 use super::Element;
-use crate::family::octets;
-use crate::read::ip_of;
+use crate::netlink::{ip_of, octets};
 
 /// All addresses from `first` to `last`, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,32 +27,30 @@ impl From<IpNet> for Interval {
 }
 
 impl Interval {
-    /// The elements of a set that hold it: an interval that reaches the end of the address space
-    /// has no end.
+    /// The elements that represent it. At the end of the address space there is no end element.
     pub fn elements(&self) -> Vec<Element> {
         let start = Element::member(octets(self.first));
-        let end = next(self.last).map(|next| Element {
+        let end = self.next().map(|next| Element {
             ends_interval: true,
             ..Element::member(octets(next))
         });
         std::iter::once(start).chain(end).collect()
     }
 
-    /// The intervals that these elements hold, in order.
+    /// The intervals that these elements represent, in order.
     pub fn of_elements(elements: &[Element]) -> Vec<Self> {
         let mut borders: Vec<(IpAddr, Border)> = elements
             .iter()
             .filter_map(|element| Some((ip_of(&element.key)?, Border::of(element))))
             .collect();
-        // The kernel's order is its own. Where two intervals touch, one ends before the other
-        // begins.
+        // The kernel lists them in any order. Where two intervals touch, the end sorts first.
         borders.sort_unstable();
         let mut found = Vec::with_capacity(borders.len() / 2);
         let mut open: Option<IpAddr> = None;
         for (address, border) in borders {
             match border {
                 Border::Start => open = open.or(Some(address)),
-                // An end without a start is the one that `nft` puts at the very beginning.
+                // `nft` adds an end without a start at the lowest address.
                 Border::End => {
                     if let (Some(first), Some(last)) = (open.take(), previous(address)) {
                         found.push(Self { first, last });
@@ -68,7 +65,12 @@ impl Interval {
         found
     }
 
-    /// Whether they have an address in common.
+    /// The address after the last one; `None` at the end of the address space.
+    pub fn next(&self) -> Option<IpAddr> {
+        next(self.last)
+    }
+
+    /// Whether they share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
@@ -90,8 +92,7 @@ impl Border {
     }
 }
 
-/// The address after this one; none after the last.
-pub(crate) fn next(address: IpAddr) -> Option<IpAddr> {
+fn next(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(address) => Some(Ipv4Addr::from(u32::from(address).checked_add(1)?).into()),
         IpAddr::V6(address) => Some(Ipv6Addr::from(u128::from(address).checked_add(1)?).into()),
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_survive_being_elements_in_any_order() {
+    fn intervals_round_trip_as_elements_in_any_order() {
         for networks in [
             &["10.0.0.0/8"][..],
             &["0.0.0.0/0"],
@@ -137,7 +138,7 @@ mod tests {
             assert_eq!(Interval::of_elements(&elements), wanted);
             elements.reverse();
             assert_eq!(Interval::of_elements(&elements), wanted);
-            // As `nft` begins its own.
+            // `nft` adds this element.
             let zero = octets(wanted[0].first).len();
             elements.push(Element {
                 ends_interval: true,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_reaches_the_end_of_the_address_space_has_no_end() {
+    fn only_intervals_up_to_the_end_of_the_address_space_have_no_end_element() {
         let lengths = |network| intervals(&[network])[0].elements().len();
         assert_eq!(lengths("10.0.0.0/8"), 2);
         assert_eq!(lengths("255.0.0.0/8"), 1);
@@ -162,6 +163,6 @@ mod tests {
         assert!(!found[0].overlaps(&found[1]));
         assert!(found[0].overlaps(&found[2]) && found[2].overlaps(&found[0]));
         assert!(found[0].overlaps(&found[0]));
-        assert!(!found[0].overlaps(&found[3]), "families are apart");
+        assert!(!found[0].overlaps(&found[3]), "different families");
     }
 }

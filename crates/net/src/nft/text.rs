@@ -4,72 +4,72 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::program::{self, Terms};
+use crate::program::{self, RunOptions};
 
-const DEADLINE: Duration = Duration::from_secs(10);
-/// A script of thousands of lines can fail in each of them; the first tell enough.
-const MAX_WORDS: usize = 4096;
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// A long script can fail in every line; the first errors are enough.
+const MAX_OUTPUT: usize = 4096;
 
-/// Why a script was not taken. Nothing of it was done then.
+/// Why a script failed. The kernel applies it as a whole or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum NftError {
     /// There is no program `nft`.
     #[error("there is no program nft in PATH or /usr/sbin: install the package nftables")]
     NotInstalled,
-    /// A table that the script creates is there already: somebody was faster.
-    #[error("the nftables table that is to be created is there already")]
+    /// A table that the script creates exists already.
+    #[error("the nftables table exists already")]
     Exists,
-    /// `nft` refused the script.
-    #[error("nft refused the script: {stderr}")]
-    Refused {
-        /// What it said, cut if it said too much.
+    /// `nft` rejected the script.
+    #[error("nft rejected the script: {stderr}")]
+    Rejected {
+        /// Error output of `nft`, truncated.
         stderr: String,
     },
     /// `nft` took too long and was killed.
-    #[error("nft did not end within {} s and was killed", DEADLINE.as_secs())]
+    #[error("nft did not end within {} s and was killed", TIMEOUT.as_secs())]
     TimedOut,
-    /// `nft` could not be run.
+    /// `nft` could not be started.
     #[error("run nft")]
     Run(#[source] io::Error),
 }
 
-/// Whether there is a program `nft`.
+/// Whether the program `nft` is installed.
 pub fn is_installed() -> bool {
     program::find("nft").is_some()
 }
 
-/// Has `nft` do a script, all of it or nothing, in the namespace of this thread.
+/// Runs a script in the netns of this thread.
 pub fn run(script: &str) -> Result<(), NftError> {
     let program = program::find("nft").ok_or(NftError::NotInstalled)?;
-    run_program(&program, script, DEADLINE)
+    run_program(&program, script, TIMEOUT)
 }
 
-fn run_program(program: &Path, script: &str, deadline: Duration) -> Result<(), NftError> {
-    let terms = Terms {
+fn run_program(program: &Path, script: &str, timeout: Duration) -> Result<(), NftError> {
+    let options = RunOptions {
         stdin: script,
-        deadline,
-        max_output: MAX_WORDS,
+        timeout,
+        max_output: MAX_OUTPUT,
     };
-    let ended = program::run(program, &["-f", "-"], terms).map_err(NftError::Run)?;
-    let Some(ended) = ended else {
+    let output = program::run(program, &["-f", "-"], options).map_err(NftError::Run)?;
+    let Some(output) = output else {
         return Err(NftError::TimedOut);
     };
-    if ended.status.success() {
+    if output.status.success() {
         return Ok(());
     }
-    if creates_what_exists(&ended.stderr) {
+    if is_existing_table(&output.stderr) {
         return Err(NftError::Exists);
     }
-    let stderr = match ended.stderr {
-        words if words.is_empty() => ended.status.to_string(),
-        words => words,
+    let stderr = match output.stderr {
+        empty if empty.is_empty() => output.status.to_string(),
+        text => text,
     };
-    Err(NftError::Refused { stderr })
+    Err(NftError::Rejected { stderr })
 }
 
-/// Whether `nft` says, of a line that begins with `create table`, that the table is there.
-fn creates_what_exists(words: &str) -> bool {
-    let lines: Vec<&str> = words.lines().collect();
+/// Whether the error is about a line that begins with `create table`, and the table exists.
+fn is_existing_table(stderr: &str) -> bool {
+    let lines: Vec<&str> = stderr.lines().collect();
     lines.windows(2).any(|pair| {
         pair[0].contains("Error: Could not process rule: File exists")
             && pair[1].trim_start().starts_with("create table ")
@@ -80,44 +80,44 @@ fn creates_what_exists(words: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn run_sh(script: &str, deadline: Duration) -> Result<(), NftError> {
+    fn run_sh(script: &str, timeout: Duration) -> Result<(), NftError> {
         // `sh -f -` reads its commands from stdin as well.
-        run_program(Path::new("/bin/sh"), script, deadline)
+        run_program(Path::new("/bin/sh"), script, timeout)
     }
 
     #[test]
-    fn a_table_that_exists_is_told_from_other_errors() {
+    fn an_existing_table_differs_from_other_errors() {
         let table = "/dev/stdin:1:19-25: Error: Could not process rule: File exists\n\
                      create table inet headcni { comment \"x\"; }\n                  ^^^^^^^\n";
         let element = "/dev/stdin:2:1-9: Error: Could not process rule: File exists\n\
                        create element inet t s { 1 }\n^^^^^^^^^\n";
-        assert!(creates_what_exists(table));
-        assert!(!creates_what_exists(element));
-        assert!(!creates_what_exists("File exists"));
-        assert!(!creates_what_exists(""));
+        assert!(is_existing_table(table));
+        assert!(!is_existing_table(element));
+        assert!(!is_existing_table("File exists"));
+        assert!(!is_existing_table(""));
     }
 
     #[test]
-    fn a_refusal_carries_the_programs_words() {
-        let error = run_sh("echo no such thing >&2; exit 1", DEADLINE).unwrap_err();
-        assert_eq!(error.to_string(), "nft refused the script: no such thing");
-        let error = run_sh("exit 7", DEADLINE).unwrap_err();
-        assert_eq!(error.to_string(), "nft refused the script: exit status: 7");
+    fn an_error_has_the_output_of_the_program() {
+        let error = run_sh("echo no such thing >&2; exit 1", TIMEOUT).unwrap_err();
+        assert_eq!(error.to_string(), "nft rejected the script: no such thing");
+        let error = run_sh("exit 7", TIMEOUT).unwrap_err();
+        assert_eq!(error.to_string(), "nft rejected the script: exit status: 7");
     }
 
     #[test]
-    fn endless_words_are_cut_and_do_not_hold_the_program_up() {
+    fn long_output_is_truncated_and_does_not_block_the_program() {
         let script = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; \
                       i=$((i + 1)); done >&2; exit 1";
-        let Err(NftError::Refused { stderr }) = run_sh(script, DEADLINE) else {
-            panic!("not refused");
+        let Err(NftError::Rejected { stderr }) = run_sh(script, TIMEOUT) else {
+            panic!("not rejected");
         };
-        assert!(stderr.len() < MAX_WORDS + 8, "{}", stderr.len());
+        assert!(stderr.len() < MAX_OUTPUT + 8, "{}", stderr.len());
         assert!(stderr.ends_with('…'));
     }
 
     #[test]
-    fn a_script_that_hangs_is_killed() {
+    fn a_hanging_script_is_killed() {
         let error = run_sh("exec sleep 1000", Duration::from_millis(200)).unwrap_err();
         assert!(matches!(error, NftError::TimedOut), "{error}");
     }

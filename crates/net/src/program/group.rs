@@ -1,4 +1,4 @@
-//! A program and whatever it starts: one process group, which ends with us at the latest.
+//! A program and its descendants: one process group, which ends with this process at the latest.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,13 +13,12 @@ use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal,
 };
 
-/// How often a process is looked at that has closed its output and not ended yet.
-const PAUSE: Duration = Duration::from_millis(1);
-/// How long a killed process is waited for: it may be stuck in the kernel.
+/// Poll interval for a program that has closed its output and not exited yet.
+const POLL: Duration = Duration::from_millis(1);
+/// How long to wait for a killed process, which may be stuck in the kernel.
 const AFTER_KILL: Duration = Duration::from_secs(1);
 
-/// The groups of this process, by their leaders. A leader in it has not been waited for, so that its
-/// number is nobody else's.
+/// Process groups by leader. No leader has been reaped, so no other process can have its ID.
 static RUNNING: Mutex<Running> = Mutex::new(Running {
     leaders: BTreeSet::new(),
     is_ending: false,
@@ -34,9 +33,9 @@ fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kills every program that runs, with whatever it has started, and lets no other one begin: for the
-/// end of this process.
-pub fn end_all() {
+/// Kills all running programs with their descendants, and lets no other one start: for the end of this
+/// process.
+pub fn kill_all() {
     let mut running = running();
     running.is_ending = true;
     for leader in &running.leaders {
@@ -46,23 +45,22 @@ pub fn end_all() {
 
 fn kill(leader: i32) {
     if let Some(group) = Pid::from_raw(leader) {
-        // It fails only if nobody is left.
+        // Fails only if no process of the group is left.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// A program that runs.
 pub(super) struct Group {
     pub(super) leader: Child,
 }
 
 impl Group {
-    /// Starts a program in a group of its own.
+    /// Starts a program in a process group of its own.
     pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
         die_with_us(command.process_group(0));
         let mut running = running();
         if running.is_ending {
-            return Err(io::Error::other("this process ends"));
+            return Err(io::Error::other("this process is ending"));
         }
         let leader = command.spawn()?;
         running
@@ -71,7 +69,7 @@ impl Group {
         Ok(Self { leader })
     }
 
-    /// Waits for the program; nothing if it has not ended by then.
+    /// Waits for the program; `None` if it has not exited by then.
     pub(super) fn wait_until(&mut self, end: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             if let Some(status) = self.try_wait()? {
@@ -80,7 +78,7 @@ impl Group {
             if Instant::now() >= end {
                 return Ok(None);
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL);
         }
     }
 
@@ -94,8 +92,8 @@ impl Group {
         Ok(status)
     }
 
-    /// Kills the program with whatever it has started.
-    pub(super) fn end(mut self) {
+    /// Kills the program with its descendants.
+    pub(super) fn kill(mut self) {
         {
             let running = running();
             let number = Pid::from_child(&self.leader).as_raw_pid();
@@ -105,7 +103,7 @@ impl Group {
         }
         let outcome = self.wait_until(Instant::now() + AFTER_KILL);
         if matches!(outcome, Ok(None)) {
-            // Nobody is held up by it, and it is waited for all the same.
+            // Reap it later, without blocking the caller.
             thread::spawn(move || {
                 while !matches!(self.try_wait(), Ok(Some(_)) | Err(_)) {
                     thread::sleep(AFTER_KILL);
@@ -115,14 +113,13 @@ impl Group {
     }
 }
 
-/// Has the kernel kill the program when the thread ends that waits for it, as at a `kill -9` of this
-/// process.
-#[expect(unsafe_code, reason = "the standard library has no safe way to say it")]
+/// Makes the kernel kill the program when the thread that waits for it ends, as after `kill -9`.
+#[expect(unsafe_code, reason = "the standard library has no safe call for it")]
 fn die_with_us(command: &mut Command) {
     let parent = getpid();
-    let ask = move || {
+    let arm = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Too late to be told: we are gone already.
+        // The parent has ended before the call.
         if getppid() != Some(parent) {
             return Err(Errno::SRCH.into());
         }
@@ -130,6 +127,6 @@ fn die_with_us(command: &mut Command) {
     };
     // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
     unsafe {
-        command.pre_exec(ask);
+        command.pre_exec(arm);
     }
 }

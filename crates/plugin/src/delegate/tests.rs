@@ -54,7 +54,7 @@ fn completed(
 }
 
 #[test]
-fn the_shortest_configuration_becomes_a_whole_bridge() {
+fn an_empty_delegate_becomes_a_complete_bridge() {
     let (kind, conf) = completed(&json!({}), &json!({}), SUBNET_ENV).unwrap();
     assert_eq!(kind.as_str(), "bridge");
     assert_eq!(
@@ -74,7 +74,7 @@ fn the_shortest_configuration_becomes_a_whole_bridge() {
 }
 
 #[test]
-fn dual_stack_gives_a_set_of_ranges_per_family() {
+fn dual_stack_has_a_range_set_per_family() {
     let (_, conf) = completed(&json!({}), &json!({}), DUAL_STACK).unwrap();
     assert_eq!(
         conf["ipam"]["ranges"],
@@ -98,7 +98,7 @@ fn dual_stack_gives_a_set_of_ranges_per_family() {
 }
 
 #[test]
-fn what_the_delegate_says_is_respected() {
+fn explicit_values_of_the_delegate_win() {
     let delegate = json!({ "type": "bridge", "bridge": "br7", "mtu": 1400, "ipMasq": true,
         "isGateway": false, "vendor": { "deep": [1] },
         "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } });
@@ -107,7 +107,7 @@ fn what_the_delegate_says_is_respected() {
 }
 
 #[test]
-fn a_default_route_is_left_to_a_delegate_that_decides_on_it() {
+fn is_default_gateway_suppresses_our_default_route() {
     for decision in [true, false] {
         let delegate = json!({ "isDefaultGateway": decision });
         let (_, conf) = completed(&json!({}), &delegate, SUBNET_ENV).unwrap();
@@ -116,7 +116,7 @@ fn a_default_route_is_left_to_a_delegate_that_decides_on_it() {
 }
 
 #[test]
-fn the_configuration_s_ipam_is_the_base() {
+fn the_configured_ipam_is_completed() {
     let entry = json!({ "ipam": { "type": "headcni-ipam", "dataDir": "/x",
         "routes": [{ "dst": "10.0.0.0/8" }] } });
     let (_, conf) = completed(&entry, &json!({}), SUBNET_ENV).unwrap();
@@ -128,7 +128,7 @@ fn the_configuration_s_ipam_is_the_base() {
 }
 
 #[test]
-fn the_subnet_file_is_not_read_when_nothing_is_missing() {
+fn the_subnet_file_is_not_read_if_nothing_is_missing() {
     let entry = json!({ "mtu": 1400, "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } });
     let delegate = json!({ "ipMasq": false });
     let was_read = Cell::new(false);
@@ -155,7 +155,7 @@ fn the_subnet_file_is_not_read_when_nothing_is_missing() {
 #[case(json!({ "ipam": { "type": "static" } }))]
 #[case(json!({ "ipam": { "type": "dhcp" } }))]
 #[case(json!({ "runtimeConfig": { "ipRanges": [[{ "subnet": "10.9.0.0/24" }]] } }))]
-fn without_a_subnet_file_the_configuration_s_own_addresses_do(#[case] entry: Value) {
+fn configured_ranges_need_no_subnet_file(#[case] entry: Value) {
     let (_, conf) = completed(&entry, &json!({}), &[]).unwrap();
     assert!(conf.get("mtu").is_none());
     assert!(conf.get("ipMasq").is_none());
@@ -166,7 +166,7 @@ fn without_a_subnet_file_the_configuration_s_own_addresses_do(#[case] entry: Val
 #[case(json!({ "ipam": {} }))]
 #[case(json!({ "ipam": { "ranges": [] } }))]
 #[case(json!({ "ipam": { "subnet": null } }))]
-fn addresses_that_nobody_knows_are_an_error_naming_file_and_variable(#[case] entry: Value) {
+fn missing_ranges_are_an_error_with_file_and_variable(#[case] entry: Value) {
     let error = completed(&entry, &json!({}), &[]).unwrap_err();
     assert_eq!(error.code, cni::code::INVALID_CONFIG);
     assert!(error.msg.contains("/nonexistent/subnet.env"), "{error}");
@@ -186,7 +186,7 @@ fn addresses_that_nobody_knows_are_an_error_naming_file_and_variable(#[case] ent
 #[case(json!({}), json!({ "ipam": [1] }), &["delegate.ipam", "[1]"])]
 #[case(json!({}), json!({ "ipam": { "type": "a/b" } }), &["delegate.ipam.type", "a/b"])]
 #[case(json!({}), json!({ "ipMasq": "yes" }), &["delegate.ipMasq", "yes"])]
-fn contradictions_and_nonsense_are_named(
+fn contradictions_and_invalid_values_are_named(
     #[case] entry: Value,
     #[case] delegate: Value,
     #[case] parts: &[&str],
@@ -199,14 +199,14 @@ fn contradictions_and_nonsense_are_named(
 }
 
 #[test]
-fn values_said_twice_in_the_same_way_are_no_contradiction() {
+fn equal_values_in_two_places_are_accepted() {
     let entry = json!({ "name": "net", "mtu": 1400 });
     let delegate = json!({ "name": "net", "mtu": 1400 });
     assert!(completed(&entry, &delegate, SUBNET_ENV).is_ok());
 }
 
 #[test]
-fn keys_that_are_not_ours_reach_the_delegate() {
+fn unknown_keys_reach_the_delegate() {
     let entry = json!({ "type": "headcni", "vendor": 1, "dns": { "domain": "x" },
         "args": { "cni": {} }, "dataDir": "/x", "headscale_url": "https://h", "log_file": "/l",
         "cni.dev/valid-attachments": [], "bridge": "outer" });
@@ -226,14 +226,14 @@ fn keys_that_are_not_ours_reach_the_delegate() {
 }
 
 #[test]
-fn only_a_bridge_is_made_a_gateway() {
+fn only_a_bridge_gets_is_gateway() {
     let (_, conf) = completed(&json!({}), &json!({ "type": "ptp" }), SUBNET_ENV).unwrap();
     assert!(conf.get("isGateway").is_none());
     assert_eq!(conf["mtu"], 1280);
 }
 
 #[test]
-fn a_result_stands_in_for_a_lost_subnet_file() {
+fn prev_result_replaces_a_lost_subnet_file() {
     let result = json!({ "cniVersion": "1.0.0",
         "ips": [{ "address": "fd00::5/64" }, { "address": "10.1.0.5/24" }] });
     let result = cni::NetResult::from_json(result, cni::Version::LATEST).unwrap();
@@ -245,7 +245,7 @@ fn a_result_stands_in_for_a_lost_subnet_file() {
 }
 
 #[test]
-fn the_environment_counts_though_there_is_no_subnet_file() {
+fn the_environment_is_used_without_a_subnet_file() {
     let entry = json!({ "ipam": { "type": "host-local", "subnet": "10.9.0.0/24" } });
     let variables = [("HEADCNI_MTU", "1400"), ("HEADCNI_IPMASQ", "true")];
     let (_, conf) = completed(&entry, &json!({}), &variables).unwrap();
@@ -257,7 +257,7 @@ fn the_environment_counts_though_there_is_no_subnet_file() {
 }
 
 #[test]
-fn null_is_as_good_as_absent() {
+fn null_counts_as_absent() {
     let delegate = json!({ "mtu": null, "ipMasq": null, "isGateway": null, "ipam": null });
     let (_, conf) = completed(&json!({ "mtu": null }), &delegate, SUBNET_ENV).unwrap();
     let (_, plain) = completed(&json!({}), &json!({}), SUBNET_ENV).unwrap();

@@ -1,27 +1,32 @@
-//! What there is to tell of a call.
+//! The event of a call.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::event::{Event, EventPod, EventStep, VERSION};
-use calllog::{Ended, Outcome, Step};
+use api::event::{Event, EventPod, EventStep, StepOutcome, VERSION};
+use cni::call_log::{CallOutcome, CallStep, CallSummary};
 use cni::{Attachment, Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
 use crate::conf::mode_name;
-use state::OWN_TYPE;
+use attachment::PLUGIN_TYPE;
 
-/// So many steps and addresses are told; a long chain of plugins has some ten.
+/// Limit of steps and of addresses; a long chain of plugins has about ten.
 const MAX_ITEMS: usize = 64;
 
 const OWN_IPAM: &str = "headcni-ipam";
-/// What a delegate gets if nobody names one.
+/// The default IPAM plugin of a delegate.
 const DELEGATES_IPAM: &str = "host-local";
 
 /// The event of a call that has ended.
-pub(crate) fn event(call: &Call, of: &Attachment, ended: Ended, error: Option<&Error>) -> Event {
+pub(crate) fn event(
+    call: &Call,
+    of: &Attachment,
+    ended: CallSummary,
+    error: Option<&Error>,
+) -> Event {
     let mut ips = ended.ips;
     ips.truncate(MAX_ITEMS);
-    let began = ended.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let began = ended.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     Event {
         version: VERSION,
         verb: call.verb.as_str().to_owned(),
@@ -47,31 +52,35 @@ pub(crate) fn event(call: &Call, of: &Attachment, ended: Ended, error: Option<&E
     }
 }
 
-fn steps(verb: Verb, steps: Vec<Step>) -> Vec<EventStep> {
-    let told = steps.into_iter().take(MAX_ITEMS);
-    told.map(|step| EventStep {
-        name: step.name,
-        verb: (step.verb != verb).then(|| step.verb.as_str().to_owned()),
-        duration_us: micros(step.duration),
-        failed: step.outcome == Outcome::Error,
-    })
-    .collect()
+fn steps(verb: Verb, steps: Vec<CallStep>) -> Vec<EventStep> {
+    let steps = steps.into_iter().take(MAX_ITEMS);
+    steps
+        .map(|step| EventStep {
+            name: step.name,
+            verb: (step.verb != verb).then(|| step.verb.as_str().to_owned()),
+            duration_us: micros(step.duration),
+            outcome: match step.outcome {
+                CallOutcome::Ok => StepOutcome::Ok,
+                CallOutcome::Error => StepOutcome::Error,
+            },
+        })
+        .collect()
 }
 
-/// How addresses are chosen: a strategy of our own IPAM, or the type of another IPAM plugin. In a
-/// chain, by the first member that has something to do with addresses.
+/// The allocation strategy of headcni-ipam, or the type of another IPAM plugin. In a chain, that of
+/// the first member with IPAM.
 fn strategy(conf: &Map<String, Value>) -> Option<&str> {
     let Some(members) = conf.get("plugins").and_then(Value::as_array) else {
         return strategy_of_own(conf);
     };
     let mut members = members.iter().filter_map(Value::as_object);
     members.find_map(|member| match text(member.get("type")) {
-        Some(OWN_TYPE) => strategy_of_own(member),
+        Some(PLUGIN_TYPE) => strategy_of_own(member),
         _ => strategy_in(member.get("ipam"), None),
     })
 }
 
-/// As [`strategy`], of what is ours to complete.
+/// As [`strategy`], for a configuration of type `headcni`.
 fn strategy_of_own(conf: &Map<String, Value>) -> Option<&str> {
     let beside = conf.get("ipam").filter(|ipam| !ipam.is_null());
     match conf.get("delegate").and_then(Value::as_object) {
@@ -83,10 +92,13 @@ fn strategy_of_own(conf: &Map<String, Value>) -> Option<&str> {
 fn strategy_in<'a>(ipam: Option<&'a Value>, default: Option<&'a str>) -> Option<&'a str> {
     let key = |name| ipam.and_then(|ipam| text(ipam.get(name)));
     match key("type").or(default)? {
-        // One that doesn't exist has chosen nothing, and could be anything.
+        // Only known names become label values.
         OWN_IPAM => {
             let named = key("allocation_strategy").unwrap_or("sequential");
-            named.parse::<ipam::Strategy>().ok().map(|_| named)
+            named
+                .parse::<ipam::AllocationStrategy>()
+                .ok()
+                .map(|_| named)
         }
         kind => PluginType::new("ipam.type", kind).ok().map(|_| kind),
     }
@@ -141,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_what_was_noted_and_nothing_of_the_configuration() {
+    fn an_event_contains_nothing_of_the_configuration() {
         let conf = json!({
             "name": "net", "cniVersion": "1.1.0", "canary": "in-the-configuration",
             "delegate": { "type": "bridge", "password": "in-the-configuration" },
@@ -160,20 +172,20 @@ mod tests {
             netns: Some("/run/netns/c1".to_owned()),
             args: CniArgs::parse(args).unwrap(),
         };
-        let step = |verb, outcome| Step {
+        let step = |verb, outcome| CallStep {
             name: "bridge".to_owned(),
             verb,
             outcome,
             duration: Duration::from_micros(5),
         };
-        let ended = Ended {
-            began: SystemTime::UNIX_EPOCH + Duration::from_millis(7),
+        let ended = CallSummary {
+            started: SystemTime::UNIX_EPOCH + Duration::from_millis(7),
             duration: Duration::from_micros(42),
             pod: Pod::from_args(&of.args),
             ips: vec!["10.0.0.2".parse().unwrap(); 1000],
             steps: vec![
-                step(Verb::Add, Outcome::Error),
-                step(Verb::Del, Outcome::Ok),
+                step(Verb::Add, CallOutcome::Error),
+                step(Verb::Del, CallOutcome::Ok),
             ],
         };
         let error = Error::new(11, "in-the-message").with_details("in-the-details");
@@ -181,20 +193,20 @@ mod tests {
         let text = serde_json::to_string(&event).unwrap();
         assert!(!text.contains("in-the"), "{text}");
         assert_eq!(event.ips.len(), MAX_ITEMS);
-        let told = serde_json::to_value(&Event {
+        let json = serde_json::to_value(&Event {
             ips: Vec::new(),
             ..event
         });
         assert_eq!(
-            told.unwrap(),
+            json.unwrap(),
             json!({
                 "version": 1, "verb": "ADD", "network": "net", "container": "c1",
                 "ifname": "eth0", "netns": "/run/netns/c1", "mode": "delegate",
                 "pod": { "namespace": "web", "name": "web-0", "uid": "1-2" },
                 "strategy": "host-local", "startedUnixMs": 7, "durationUs": 42,
                 "steps": [
-                    { "name": "bridge", "durationUs": 5, "failed": true },
-                    { "name": "bridge", "verb": "DEL", "durationUs": 5 },
+                    { "name": "bridge", "durationUs": 5, "outcome": "error" },
+                    { "name": "bridge", "verb": "DEL", "durationUs": 5, "outcome": "ok" },
                 ],
                 "code": 11,
             })

@@ -1,6 +1,7 @@
-use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::thread;
+use std::time::Instant;
 
 use cni::{Env, NetConf, Verb};
 use rstest::rstest;
@@ -20,98 +21,94 @@ fn call(verb: Verb, extra: &Value, env: &[(&str, &str)]) -> Call {
     }
 }
 
-fn event() -> Event {
-    Event {
-        container: "c".to_owned(),
-        ..Event::default()
-    }
-}
-
-#[test]
-fn the_socket_is_by_key_then_variable_then_default() {
-    let of = |extra, env: &[_]| {
-        let daemon = Daemon::of_call(&call(Verb::Add, &extra, env)).unwrap();
-        (daemon.socket.display().to_string(), daemon.presence)
-    };
-    let env = [(VARIABLE, "/env/s")];
-    let key = json!({ "daemon_socket": "/key/s" });
-    assert_eq!(of(key, &env), ("/key/s".to_owned(), Presence::Expected));
-    assert_eq!(
-        of(json!({}), &env),
-        ("/env/s".to_owned(), Presence::Expected)
-    );
-    assert_eq!(
-        of(json!({ "daemon_socket": null }), &[]),
-        ("/run/headcni/daemon.sock".to_owned(), Presence::Unsure)
-    );
+#[rstest]
+#[case(json!({ "daemon_socket": "/key/s" }), &[(VARIABLE, "/env/s")], "/key/s")]
+#[case(json!({}), &[(VARIABLE, "/env/s")], "/env/s")]
+#[case(json!({ "daemon_socket": null }), &[], "/run/headcni/daemon.sock")]
+fn the_socket_is_set_by_key_then_variable_then_default(
+    #[case] extra: Value,
+    #[case] env: &[(&str, &str)],
+    #[case] expected: &str,
+) {
+    let daemon = Daemon::of_call(&call(Verb::Add, &extra, env)).unwrap();
+    assert_eq!(daemon.socket.to_str(), Some(expected));
 }
 
 #[rstest]
 #[case(json!("run/s"), "absolute")]
 #[case(json!(5), "daemon_socket")]
 #[case(json!(format!("/{}", "x".repeat(108))), "107 bytes")]
-fn a_socket_that_cannot_be_is_refused_but_stops_no_clean_up(
-    #[case] value: Value,
-    #[case] part: &str,
-) {
+fn an_invalid_socket_fails_add_but_not_del(#[case] value: Value, #[case] part: &str) {
     let extra = json!({ "daemon_socket": value });
     let error = Daemon::of_call(&call(Verb::Add, &extra, &[])).unwrap_err();
     assert_eq!(error.code, cni::code::INVALID_CONFIG);
     assert!(error.msg.contains(part), "{error}");
-    let lenient = Daemon::of_call(&call(Verb::Del, &extra, &[])).unwrap();
-    assert_eq!(lenient.presence, Presence::Unsure);
+    let daemon = Daemon::of_call(&call(Verb::Del, &extra, &[])).unwrap();
+    assert_eq!(daemon.socket.to_str(), Some(paths::DAEMON_SOCKET));
+}
+
+/// The result of posting an event to a server, and the request that it got.
+fn notify(response: &'static [u8]) -> (Result<(), NotifyError>, String) {
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = vec![0; 10_000];
+        let count = stream.read(&mut request).unwrap();
+        request.truncate(count);
+        stream.write_all(response).unwrap();
+        // Until the client closes.
+        let _ = stream.read(&mut [0]);
+        String::from_utf8(request).unwrap()
+    });
+    let event = || Event {
+        container: "c".to_owned(),
+        ..Event::default()
+    };
+    let result = Daemon { socket }.notify(event);
+    (result, server.join().unwrap())
 }
 
 #[test]
-fn an_event_goes_to_whoever_listens() {
-    let dir = TempDir::new().unwrap();
-    let daemon = Daemon {
-        socket: dir.path().join("s"),
-        presence: Presence::Unsure,
-    };
-    let listener = UnixListener::bind(&daemon.socket).unwrap();
-    daemon.tell(event);
-    let (mut stream, _) = listener.accept().unwrap();
-    let mut line = vec![0; Request::event_line(&event()).unwrap().len()];
-    stream.read_exact(&mut line).unwrap();
-    assert_eq!(
-        Request::parse(&line).unwrap(),
-        Request::Event(Box::new(event()))
+fn an_event_is_posted_as_json() {
+    let (result, request) = notify(b"HTTP/1.1 204 No Content\r\n\r\n");
+    result.unwrap();
+    assert!(
+        request.starts_with("POST /v1/events HTTP/1.1\r\n"),
+        "{request}"
     );
-    assert!(!dir.path().join(SPOOL_NAME).exists());
+    let (_, body) = request.split_once("\r\n\r\n").unwrap();
+    let event: Event = serde_json::from_str(body).unwrap();
+    assert_eq!(event.container, "c");
 }
 
 #[test]
-fn an_event_that_nobody_listens_to_goes_to_the_spool() {
-    let dir = TempDir::new().unwrap();
-    let daemon = Daemon {
-        socket: dir.path().join("s"),
-        presence: Presence::Unsure,
-    };
-    drop(UnixListener::bind(&daemon.socket).unwrap());
-    daemon.tell(event);
-    daemon.tell(event);
-    let spooled = fs::read(dir.path().join(SPOOL_NAME)).unwrap();
-    let line = Request::event_line(&event()).unwrap();
-    assert_eq!(spooled, [line.clone(), line].concat());
+fn a_daemon_that_refuses_is_an_error() {
+    let (result, _) = notify(b"HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n");
+    assert!(
+        matches!(result, Err(NotifyError::Refused(503))),
+        "{result:?}"
+    );
 }
 
 #[test]
-fn where_no_daemon_is_nothing_is_made_unless_one_is_expected() {
-    let dir = TempDir::new().unwrap();
-    for socket in ["s", "none/s"] {
-        let unsure = Daemon {
-            socket: dir.path().join(socket),
-            presence: Presence::Unsure,
-        };
-        unsure.tell(event);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-    let socket = dir.path().join("none/s");
-    let expected = Daemon {
-        socket,
-        presence: Presence::Expected,
-    };
-    expected.tell(event);
-    assert!(dir.path().join("none").join(SPOOL_NAME).exists());
+fn a_daemon_that_hangs_is_an_error_after_the_timeout() {
+    let started = Instant::now();
+    let (result, _) = notify(b"");
+    assert!(
+        matches!(result, Err(NotifyError::Http(HttpError::Timeout { .. }))),
+        "{result:?}"
+    );
+    assert!(started.elapsed() >= TIMEOUT);
+}
+
+#[test]
+fn a_daemon_that_is_away_is_an_error() {
+    let socket = PathBuf::from("/nonexistent/s");
+    let result = Daemon { socket }.notify(|| panic!("an event for no one"));
+    assert!(
+        matches!(result, Err(NotifyError::Http(HttpError::Connect { .. }))),
+        "{result:?}"
+    );
 }

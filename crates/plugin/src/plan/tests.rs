@@ -39,7 +39,13 @@ fn planned(verb: Verb, extra: &Value) -> Result<Plan, Error> {
 }
 
 fn kinds(plan: &Plan) -> Vec<&str> {
-    plan.steps.iter().map(|step| step.kind.as_str()).collect()
+    let steps = plan.steps.iter();
+    steps
+        .map(|step| match &step.plugin {
+            RecordedPlugin::Native(_) => PLUGIN_TYPE,
+            RecordedPlugin::Delegate { kind, .. } => kind.as_str(),
+        })
+        .collect()
 }
 
 #[test]
@@ -54,17 +60,20 @@ fn a_chain_has_a_step_per_member_in_order() {
     )
     .unwrap();
     assert_eq!(kinds(&plan), ["bridge", "portmap", "tuning"]);
-    assert_eq!(plan.steps[1].conf["kept"], json!({ "a": [1] }));
+    assert_eq!(plan.steps[1].plugin.config()["kept"], json!({ "a": [1] }));
     for step in &plan.steps {
         assert_eq!(
-            (&step.conf["name"], &step.conf["cniVersion"]),
+            (
+                &step.plugin.config()["name"],
+                &step.plugin.config()["cniVersion"]
+            ),
             (&json!("net"), &json!("1.1.0"))
         );
     }
 }
 
 #[test]
-fn each_member_sees_the_runtime_config_that_it_declares() {
+fn each_member_sees_the_runtime_config_of_its_capabilities() {
     let chain = json!({
         "capabilities": { "portMappings": true, "bandwidth": true },
         "runtimeConfig": { "portMappings": [1], "bandwidth": { "a": 1 } },
@@ -78,7 +87,7 @@ fn each_member_sees_the_runtime_config_that_it_declares() {
     let given: Vec<_> = plan
         .steps
         .iter()
-        .map(|step| step.conf.get("runtimeConfig"))
+        .map(|step| step.plugin.config().get("runtimeConfig"))
         .collect();
     assert_eq!(
         given,
@@ -91,17 +100,18 @@ fn each_member_sees_the_runtime_config_that_it_declares() {
     assert!(
         plan.steps
             .iter()
-            .all(|step| !step.conf.contains_key("capabilities"))
+            .all(|step| !step.plugin.config().contains_key("capabilities"))
     );
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
 }
 
 #[test]
-fn a_sole_delegate_sees_what_its_wrapper_was_given_unless_it_declares() {
+fn a_sole_delegate_sees_the_whole_runtime_config_unless_it_declares_capabilities() {
     let given = |delegate: Value| {
         let conf = json!({ "runtimeConfig": { "mac": "m", "ips": [] }, "delegate": delegate });
         planned(Verb::Add, &conf).unwrap().steps[0]
-            .conf
+            .plugin
+            .config()
             .get("runtimeConfig")
             .cloned()
     };
@@ -114,7 +124,7 @@ fn a_sole_delegate_sees_what_its_wrapper_was_given_unless_it_declares() {
 }
 
 #[test]
-fn a_capability_that_the_outer_configuration_lacks_is_worth_a_warning() {
+fn a_capability_that_the_outer_configuration_lacks_is_a_warning() {
     let chain = json!({ "capabilities": { "bandwidth": true }, "plugins": [
         { "type": "portmap", "capabilities": { "portMappings": true, "bandwidth": true } }
     ] });
@@ -129,18 +139,21 @@ fn a_capability_that_the_outer_configuration_lacks_is_worth_a_warning() {
 }
 
 #[test]
-fn the_list_of_valid_attachments_goes_to_members_in_a_garbage_collection_only() {
+fn members_get_the_valid_attachments_on_gc_only() {
     let chain = json!({ "cni.dev/valid-attachments": [], "plugins": [{ "type": "a" }] });
     let has_list = |verb| {
         let plan = planned(verb, &chain).unwrap();
-        plan.steps[0].conf.contains_key("cni.dev/valid-attachments")
+        plan.steps[0]
+            .plugin
+            .config()
+            .contains_key("cni.dev/valid-attachments")
     };
     assert!(has_list(Verb::Gc));
     assert!(!has_list(Verb::Add));
 }
 
 #[test]
-fn members_inherit_what_concerns_the_interface() {
+fn members_inherit_args_and_interfaces_inherit_the_mtu() {
     let chain = json!({ "mtu": 1400, "args": { "cni": { "x": 1 } }, "plugins": [
         { "type": "bridge" }, { "type": "tuning" }, { "type": "headcni", "delegate": {} }
     ] });
@@ -148,13 +161,13 @@ fn members_inherit_what_concerns_the_interface() {
     let mtus: Vec<_> = plan
         .steps
         .iter()
-        .map(|step| step.conf.get("mtu").cloned())
+        .map(|step| step.plugin.config().get("mtu").cloned())
         .collect();
     assert_eq!(mtus, [Some(json!(1400)), None, Some(json!(1400))]);
     assert!(
         plan.steps
             .iter()
-            .all(|step| step.conf["args"] == json!({ "cni": { "x": 1 } }))
+            .all(|step| step.plugin.config()["args"] == json!({ "cni": { "x": 1 } }))
     );
 }
 
@@ -171,7 +184,7 @@ fn members_inherit_what_concerns_the_interface() {
 #[case(json!({ "plugins": [{ "type": "a", "capabilities": [] }] }), &["plugins[0].capabilities"])]
 #[case(json!({ "runtimeConfig": [], "plugins": [{ "type": "a" }] }), &["runtimeConfig"])]
 #[case(json!({ "subnetFile": "relative", "delegate": {} }), &["subnetFile", "relative"])]
-fn chains_that_cannot_be_are_refused_by_name(#[case] extra: Value, #[case] parts: &[&str]) {
+fn invalid_chains_are_rejected_with_their_key(#[case] extra: Value, #[case] parts: &[&str]) {
     let error = planned(Verb::Add, &extra).unwrap_err();
     assert_eq!(error.code, cni::code::INVALID_CONFIG);
     for part in parts {
@@ -180,7 +193,7 @@ fn chains_that_cannot_be_are_refused_by_name(#[case] extra: Value, #[case] parts
 }
 
 #[test]
-fn without_a_delegate_the_step_is_our_own() {
+fn without_a_delegate_the_step_is_native() {
     let range = json!({ "pod_cidr": "10.9.0.0/24", "mtu": 1400 });
     let alone = planned(Verb::Add, &range).unwrap();
     let member = planned(
@@ -192,14 +205,16 @@ fn without_a_delegate_the_step_is_our_own() {
         let [step] = &plan.steps[..] else {
             panic!("{plan:?}");
         };
-        assert_eq!(step.kind.as_str(), OWN_TYPE);
-        assert_eq!(step.conf["mtu"], 1400);
-        assert_eq!(step.conf["ipam"]["type"], "headcni-ipam");
+        let RecordedPlugin::Native(conf) = &step.plugin else {
+            panic!("{step:?}");
+        };
+        assert_eq!((conf.mtu, step.overrides.mtu_bytes), (1400, Some(1400)));
+        assert_eq!(conf.keys["ipam"]["type"], "headcni-ipam");
     }
 }
 
 #[test]
-fn a_configuration_that_makes_no_sense_can_still_be_undone() {
+fn del_and_gc_accept_a_contradictory_configuration() {
     let nonsense = json!({ "pod_cidr": "10.9.0.0/24", "service_cidr": "10.9.0.0/16" });
     assert!(planned(Verb::Add, &nonsense).is_err());
     for verb in [Verb::Del, Verb::Gc] {
@@ -208,12 +223,16 @@ fn a_configuration_that_makes_no_sense_can_still_be_undone() {
 }
 
 #[test]
-fn ranges_that_the_runtime_gives_to_a_member_need_no_subnet_file() {
+fn ranges_of_the_runtime_need_no_subnet_file() {
     let chain = json!({
         "capabilities": { "ipRanges": true },
         "runtimeConfig": { "ipRanges": [[{ "subnet": "10.9.0.0/24" }]] },
         "plugins": [{ "type": "headcni", "delegate": {}, "capabilities": { "ipRanges": true } }]
     });
     let plan = planned(Verb::Add, &chain).unwrap();
-    assert!(plan.steps[0].conf["ipam"].get("ranges").is_none());
+    assert!(
+        plan.steps[0].plugin.config()["ipam"]
+            .get("ranges")
+            .is_none()
+    );
 }

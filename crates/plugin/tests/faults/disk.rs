@@ -1,5 +1,6 @@
 //! A data directory that can't be written: refused with its path, and nothing changed.
 
+use lab::scenario::PluginNode;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +8,7 @@ use lab::{Netns, Outcome};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{STATE_DIR, Scene, call, chain, succeeded, with};
+use crate::networks::{RECORD_DIR, call, chain, succeeded, used_node, with};
 
 const DATA_DIR: &str = "/run/faults-data";
 
@@ -31,89 +32,89 @@ const FILL: &str = "dd if=/dev/zero of=/run/faults-data/fill bs=1k 2>/dev/null";
 #[case::a_dangling_link("ln -s /run/nowhere/at/all /run/faults-data")]
 #[case::below_a_file("echo important > /run/faults-file; ln -s faults-file/x /run/faults-data")]
 fn an_add_that_cannot_be_recorded_is_refused(#[case] prepare: &str) {
-    let scene = Scene::used();
-    let pod = scene.pod("p");
-    scene.node.run(["sh", "-c", prepare]).unwrap();
-    let before = scene.snapshot();
+    let plugin = used_node();
+    let pod = plugin.pod("p");
+    plugin.node.run(["sh", "-c", prepare]).unwrap();
+    let before = plugin.snapshot();
 
-    let outcome = scene.refused("ADD", &conf(), &pod, 5);
+    let outcome = plugin.fail("ADD", &conf(), &pod, 5);
     assert!(outcome.err_msg().contains(DATA_DIR), "{outcome:?}");
-    let outcome = scene.run(&call("STATUS", &conf()));
+    let outcome = plugin.run(&call("STATUS", &conf()));
     assert_eq!(outcome.err_code(), Some(50), "{outcome:?}");
     assert!(outcome.err_msg().contains(DATA_DIR), "{outcome:?}");
     assert_eq!(pod.links().unwrap(), [""; 0]);
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 
     // The runtime cleans up after the ADD that failed.
-    let outcome = scene.attempt("DEL", &conf(), &pod);
+    let outcome = plugin.attempt("DEL", &conf(), &pod);
     assert!(outcome.status.success(), "{outcome:?}");
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 }
 
 #[test]
 fn a_missing_data_directory_is_made_for_its_owner_s_eyes() {
-    let scene = Scene::used();
-    let pod = scene.pod("p");
+    let plugin = used_node();
+    let pod = plugin.pod("p");
     let data_dir = "/run/faults-data/deep/er";
     let conf = with(chain(&[]), "dataDir", json!(data_dir));
     let careless = ["sh", "-c", "umask 0; exec \"$0\""];
-    succeeded(scene.run(&call("ADD", &conf).pod(&pod).under(careless)));
+    succeeded(plugin.run(&call("ADD", &conf).pod(&pod).under(careless)));
     let mode = |path: &str| {
-        let about = fs::symlink_metadata(scene.node.path(path)).unwrap();
+        let about = fs::symlink_metadata(plugin.node.path(path)).unwrap();
         about.permissions().mode() & 0o7777
     };
     let network = format!("{data_dir}/faultnet");
     assert_eq!((mode(data_dir), mode(&network)), (0o700, 0o700));
-    for name in scene.files(&network) {
+    for name in plugin.files(&network) {
         assert_eq!(mode(&format!("{network}/{name}")), 0o600, "{name}");
     }
-    assert_eq!(scene.files(&network), ["p@eth0.json"]);
+    assert_eq!(plugin.files(&network), ["p@eth0.json"]);
 }
 
-fn small_disk(scene: &Scene) {
+fn small_disk(plugin: &PluginNode) {
     let mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", DATA_DIR];
-    scene.node.run(["mkdir", DATA_DIR]).unwrap();
-    scene.node.run(mount).unwrap();
+    plugin.node.run(["mkdir", DATA_DIR]).unwrap();
+    plugin.node.run(mount).unwrap();
 }
 
 #[test]
 fn del_and_gc_work_on_a_full_disk() {
-    let scene = Scene::used();
-    small_disk(&scene);
-    let pod = scene.pod("p");
-    let before = scene.snapshot();
-    let ends: [fn(&Scene) -> Outcome; 2] = [
-        |scene| {
-            scene.run(
+    let plugin = used_node();
+    small_disk(&plugin);
+    let pod = plugin.pod("p");
+    let before = plugin.snapshot();
+    let ends: [fn(&PluginNode) -> Outcome; 2] = [
+        |plugin| {
+            plugin.run(
                 &call("DEL", &conf())
                     .container_id("p")
                     .ifname("eth0")
                     .netns("/run/netns/p"),
             )
         },
-        |scene| scene.collect(&conf()),
+        |plugin| plugin.gc(&conf(), &[]),
     ];
     for end in ends {
-        scene.done("ADD", &conf(), &pod);
-        scene.node.attempt(["sh", "-c", FILL]).unwrap();
-        succeeded(end(&scene));
-        scene.node.run(["rm", "/run/faults-data/fill"]).unwrap();
-        scene.node.assert_unchanged(&before);
+        plugin.succeed("ADD", &conf(), &pod);
+        plugin.node.attempt(["sh", "-c", FILL]).unwrap();
+        succeeded(end(&plugin));
+        plugin.node.run(["rm", "/run/faults-data/fill"]).unwrap();
+        plugin.node.assert_unchanged(&before);
     }
 }
 
 #[test]
 fn a_disk_that_fills_up_in_the_middle_of_an_add_undoes_it() {
-    let scene = Scene::used();
-    small_disk(&scene);
-    let pod = scene.pod("p");
-    let before = scene.snapshot();
+    let plugin = used_node();
+    small_disk(&plugin);
+    let pod = plugin.pod("p");
+    let before = plugin.snapshot();
     let result = r#"echo '{"cniVersion":"1.1.0"}'"#;
-    scene.script(
+    plugin.script(
         "fills",
         &format!("[ $verb = DEL ] && exit 0\n{FILL}\n{result}"),
     );
-    scene.script("last", result);
+    plugin.script("last", result);
     // Before the last member's record is written, and before the final one.
     for more in [&["fills", "last"][..], &["fills"]] {
         // A line that doesn't fit into what the file has of the disk already.
@@ -123,39 +124,39 @@ fn a_disk_that_fills_up_in_the_middle_of_an_add_undoes_it() {
             .map(|kind| json!({ "type": kind, "large": large }))
             .collect();
         let conf = with(chain(&more), "dataDir", json!(DATA_DIR));
-        let outcome = scene.refused("ADD", &conf, &pod, 5);
+        let outcome = plugin.fail("ADD", &conf, &pod, 5);
         assert!(outcome.err_msg().contains(DATA_DIR), "{outcome:?}");
-        scene.node.run(["rm", "/run/faults-data/fill"]).unwrap();
-        scene.node.assert_unchanged(&before);
+        plugin.node.run(["rm", "/run/faults-data/fill"]).unwrap();
+        plugin.node.assert_unchanged(&before);
     }
 }
 
 #[test]
 fn a_del_that_cannot_forget_is_tried_again() {
-    let scene = Scene::used();
-    small_disk(&scene);
-    let pod = scene.pod("p");
-    let before = scene.snapshot();
-    scene.done("ADD", &conf(), &pod);
-    scene
+    let plugin = used_node();
+    small_disk(&plugin);
+    let pod = plugin.pod("p");
+    let before = plugin.snapshot();
+    plugin.succeed("ADD", &conf(), &pod);
+    plugin
         .node
         .run(["mount", "-o", "remount,ro", DATA_DIR])
         .unwrap();
-    let outcome = scene.refused("DEL", &conf(), &pod, 5);
+    let outcome = plugin.fail("DEL", &conf(), &pod, 5);
     assert!(outcome.err_msg().contains("p@eth0"), "{outcome:?}");
-    assert_eq!(scene.leases(), [""; 0], "what could be undone was");
-    scene
+    assert_eq!(plugin.leases(), [""; 0], "what could be undone was");
+    plugin
         .node
         .run(["mount", "-o", "remount,rw", DATA_DIR])
         .unwrap();
-    scene.done("DEL", &conf(), &pod);
-    scene.node.assert_unchanged(&before);
+    plugin.succeed("DEL", &conf(), &pod);
+    plugin.node.assert_unchanged(&before);
 }
 
 #[test]
 fn status_leaves_no_traces() {
-    let scene = Scene::used();
-    succeeded(scene.run(&call("STATUS", &chain(&[]))));
-    assert!(!scene.node.has(STATE_DIR));
-    assert_eq!(scene.files("/var/lib/cni/headcni"), [""; 0]);
+    let plugin = used_node();
+    succeeded(plugin.run(&call("STATUS", &chain(&[]))));
+    assert!(!plugin.node.has(RECORD_DIR));
+    assert_eq!(plugin.files("/var/lib/cni/headcni"), [""; 0]);
 }

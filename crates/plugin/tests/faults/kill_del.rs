@@ -2,30 +2,30 @@
 
 use lab::{Call, Syscalls};
 
-use crate::killing::{Traces, kill_at, moments};
-use crate::scene::{Scene, call, chain, succeeded};
+use crate::kill_points::{Traces, kill_at, moments};
+use crate::networks::{call, chain, succeeded, used_node};
 
 #[test]
 fn a_second_del_finishes_what_a_killed_one_began() {
     const STEP: usize = 3;
-    let scene = Scene::used();
-    let pod = scene.pod("p");
+    let plugin = used_node();
+    let pod = plugin.pod("p");
     let on_p = |verb: &str| -> Call { call(verb, &chain(&[])).pod(&pod) };
-    let (before, traces) = (scene.snapshot(), Traces::of(&scene));
-    succeeded(scene.run(&on_p("ADD")));
-    let moments = moments(&scene, &on_p("DEL"), Syscalls::All);
+    let (before, traces) = (plugin.snapshot(), Traces::of(&plugin));
+    succeeded(plugin.run(&on_p("ADD")));
+    let moments = moments(&plugin, &on_p("DEL"), Syscalls::All);
     assert!(moments.len() > 80, "too few to be true: {moments:?}");
     let (mut killed, mut unfinished) = (0, 0);
     for moment in moments.iter().step_by(STEP) {
-        succeeded(scene.run(&on_p("ADD")));
-        killed += usize::from(kill_at(&scene, &on_p("DEL"), moment));
-        unfinished += usize::from(scene.record("p").is_some());
-        let outcome = scene.run(&on_p("DEL"));
+        succeeded(plugin.run(&on_p("ADD")));
+        killed += usize::from(kill_at(&plugin, &on_p("DEL"), moment));
+        unfinished += usize::from(plugin.record("p").is_some());
+        let outcome = plugin.run(&on_p("DEL"));
         assert!(
             outcome.status.success(),
             "killed before {moment:?}: {outcome:?}"
         );
-        assert_eq!(Traces::of(&scene), traces, "killed before {moment:?}");
+        assert_eq!(Traces::of(&plugin), traces, "killed before {moment:?}");
     }
     let all = moments.len().div_ceil(STEP);
     assert!(killed > all * 3 / 4, "only {killed} of {all} were killed");
@@ -33,5 +33,5 @@ fn a_second_del_finishes_what_a_killed_one_began() {
         unfinished > all / 2,
         "only {unfinished} of {all} were killed before the end"
     );
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 }

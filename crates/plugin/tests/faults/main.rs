@@ -9,18 +9,18 @@
     reason = "whatever fails outside the code under test shall end the test"
 )]
 
-mod boots;
-mod crowd;
+mod changed_config;
+mod concurrency;
+mod del_errors;
+mod del_missing;
 mod disk;
-mod edited;
-mod foreign;
-mod gone;
+mod foreign_files;
 mod kill_add;
 mod kill_del;
-mod killing;
+mod kill_points;
 mod names;
-mod orphans;
-mod pipes;
-mod retry;
+mod networks;
 mod rollback;
-mod scene;
+mod stale_records;
+mod stdio;
+mod surviving_delegates;

@@ -1,5 +1,6 @@
 //! Which addresses and routes a pod gets: from ranges, from the subnet file, from other plugins.
 
+use lab::scenario::PluginNode;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +8,7 @@ use lab::{Netns, Noop, Pod};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, call, cni_path, dual_stack, ip, ipv4, with};
+use crate::networks::{call, cni_path, dual_stack, ip, ipv4, plugin_node, used_node, with};
 
 const SUBNET_ENV: &str = "\
 HEADCNI_NETWORK=10.244.0.0/16
@@ -32,8 +33,8 @@ fn routes(pod: &Pod) -> Vec<String> {
 
 #[test]
 fn without_routes_everything_goes_by_the_gateway_of_its_family() {
-    let scene = Scene::new();
-    let (pod, result) = scene.attached("p", &dual_stack());
+    let plugin = plugin_node();
+    let (pod, result) = plugin.attached("p", &dual_stack());
     assert_eq!(
         result["routes"],
         json!([{ "dst": "0.0.0.0/0", "gw": "10.9.0.1" }, { "dst": "::/0", "gw": "fd00:9::1" }])
@@ -51,14 +52,14 @@ fn without_routes_everything_goes_by_the_gateway_of_its_family() {
 
 #[test]
 fn given_routes_are_all_there_are_but_for_the_pod_s_own_subnet() {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     let mut conf = dual_stack();
     conf["ipam"]["routes"] = json!([
         { "dst": "192.0.2.0/24" }, { "dst": "198.51.100.0/24", "gw": "10.9.0.200" },
         { "dst": "2001:db8::/32" },
     ]);
-    let (one, first) = scene.attached("one", &conf);
-    let (_two, second) = scene.attached("two", &conf);
+    let (one, first) = plugin.attached("one", &conf);
+    let (_two, second) = plugin.attached("two", &conf);
     assert_eq!(first["routes"], conf["ipam"]["routes"]);
     assert_eq!(
         routes(&one),
@@ -75,11 +76,11 @@ fn given_routes_are_all_there_are_but_for_the_pod_s_own_subnet() {
     );
     for family in [0, 1] {
         one.ping(&ip(&second, family)).unwrap();
-        scene.node.ping(&ip(&first, family)).unwrap();
+        plugin.node.ping(&ip(&first, family)).unwrap();
     }
     let nowhere = one.attempt(["ip", "route", "get", "203.0.113.1"]).unwrap();
     assert!(nowhere.stderr.contains("unreachable"), "{nowhere:?}");
-    scene.done("CHECK", &with(conf, "prevResult", first), &one);
+    plugin.succeed("CHECK", &with(conf, "prevResult", first), &one);
 }
 
 #[rstest]
@@ -89,8 +90,8 @@ fn given_routes_are_all_there_are_but_for_the_pod_s_own_subnet() {
 #[case::by_host_local(json!({ "enable_ipv6": true, "ipam": { "type": "host-local" } }),
     &["10.244.1.2/24", "fd00:244:0:1::2/64"])]
 fn enable_ipv6_chooses_among_the_node_s_subnets(#[case] more: Value, #[case] addresses: &[&str]) {
-    let scene = Scene::new();
-    scene
+    let plugin = plugin_node();
+    plugin
         .node
         .write(api::paths::SUBNET_FILE, SUBNET_ENV)
         .unwrap();
@@ -98,8 +99,8 @@ fn enable_ipv6_chooses_among_the_node_s_subnets(#[case] more: Value, #[case] add
     conf.as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
-    let (one, first) = scene.attached("one", &conf);
-    let (_two, second) = scene.attached("two", &conf);
+    let (one, first) = plugin.attached("one", &conf);
+    let (_two, second) = plugin.attached("two", &conf);
     let given = first["ips"].as_array().unwrap();
     let given: Vec<&str> = given
         .iter()
@@ -111,9 +112,9 @@ fn enable_ipv6_chooses_among_the_node_s_subnets(#[case] more: Value, #[case] add
         one.ping(&ip(&second, family)).unwrap();
     }
     // Other nodes' pods see this one's own address: the whole cluster is exempt.
-    assert!(scene.ruleset().contains("10.244.0.0/16"));
-    scene.done("CHECK", &with(conf.clone(), "prevResult", first), &one);
-    scene.done("DEL", &conf, &one);
+    assert!(plugin.ruleset().contains("10.244.0.0/16"));
+    plugin.succeed("CHECK", &with(conf.clone(), "prevResult", first), &one);
+    plugin.succeed("DEL", &conf, &one);
 }
 
 #[rstest]
@@ -132,32 +133,32 @@ fn the_real_static_plugin_gives_addresses(#[case] gateway: Value) {
         )
     };
     let confs = [conf("10.10.0.5/24"), conf("10.10.0.6/24")];
-    let scene = Scene::used(&confs[0]);
+    let plugin = used_node(&confs[0]);
     // A machine has an address, and without a gateway nobody else gives this one any.
     let address = ["ip", "address", "add", "192.168.7.1/32", "dev", "lo"];
-    scene.node.run(address).unwrap();
-    let before = scene.snapshot();
-    let (one, first) = scene.attached("one", &confs[0]);
-    let (two, second) = scene.attached("two", &confs[1]);
+    plugin.node.run(address).unwrap();
+    let before = plugin.snapshot();
+    let (one, first) = plugin.attached("one", &confs[0]);
+    let (two, second) = plugin.attached("two", &confs[1]);
     assert_eq!(first["ips"][0]["address"], "10.10.0.5/24");
     assert_eq!(
         first["ips"][0].get("gateway"),
         Some(&gateway).filter(|gw| !gw.is_null())
     );
     one.ping("10.10.0.6").unwrap();
-    scene.node.ping("10.10.0.5").unwrap();
+    plugin.node.ping("10.10.0.5").unwrap();
     if let Some(gateway) = gateway.as_str() {
         one.ping(gateway).unwrap();
     }
     for (pod, conf, result) in [(&one, &confs[0], first), (&two, &confs[1], second)] {
-        scene.done("CHECK", &with(conf.clone(), "prevResult", result), pod);
-        scene.done("DEL", conf, pod);
+        plugin.succeed("CHECK", &with(conf.clone(), "prevResult", result), pod);
+        plugin.succeed("DEL", conf, pod);
     }
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 }
 
 /// An IPAM plugin that fails the first `failures` times, and writes down what it is called for.
-fn flaky(scene: &Scene, failures: u32) -> String {
+fn flaky(plugin: &PluginNode, failures: u32) -> String {
     let script = format!(
         "#!/bin/sh\n\
          echo $CNI_COMMAND >> /run/asked\n\
@@ -168,9 +169,9 @@ fn flaky(scene: &Scene, failures: u32) -> String {
          echo '{{\"cniVersion\":\"1.1.0\",\"ips\":[{{\"address\":\"10.9.0.7/24\"}}]}}'\n"
     );
     let file = "/opt/flaky/flaky";
-    scene.node.write(file, script).unwrap();
+    plugin.node.write(file, script).unwrap();
     let executable = Permissions::from_mode(0o755);
-    std::fs::set_permissions(scene.node.path(file), executable).unwrap();
+    std::fs::set_permissions(plugin.node.path(file), executable).unwrap();
     format!("/opt/flaky:{}", cni_path())
 }
 
@@ -182,36 +183,36 @@ fn an_ipam_plugin_is_asked_three_times_with_a_del_between(
     #[case] failures: u32,
     #[case] verbs: &[&str],
 ) {
-    let scene = Scene::new();
-    let pod = scene.pod("p");
-    let path = flaky(&scene, failures);
+    let plugin = plugin_node();
+    let pod = plugin.pod("p");
+    let path = flaky(&plugin, failures);
     let conf = with(ipv4(), "ipam", json!({ "type": "flaky" }));
-    let outcome = scene.run(&call("ADD", &conf).pod(&pod).path(path));
+    let outcome = plugin.run(&call("ADD", &conf).pod(&pod).path(path));
     assert_eq!(ip(&outcome.ok_json().unwrap(), 0), "10.9.0.7");
-    let asked = scene.node.read("/run/asked").unwrap();
+    let asked = plugin.node.read("/run/asked").unwrap();
     assert_eq!(asked.split_whitespace().collect::<Vec<_>>(), verbs);
 }
 
 #[test]
 fn an_ipam_plugin_that_fails_three_times_fails_the_add() {
-    let scene = Scene::used(&ipv4());
-    let before = scene.snapshot();
-    let pod = scene.pod("p");
-    let path = flaky(&scene, 3);
+    let plugin = used_node(&ipv4());
+    let before = plugin.snapshot();
+    let pod = plugin.pod("p");
+    let path = flaky(&plugin, 3);
     let conf = with(ipv4(), "ipam", json!({ "type": "flaky" }));
-    let outcome = scene.run(&call("ADD", &conf).pod(&pod).path(path));
+    let outcome = plugin.run(&call("ADD", &conf).pod(&pod).path(path));
     assert_eq!(outcome.err_code(), Some(11), "{outcome:?}");
     assert!(outcome.err_msg().contains("not in the mood"), "{outcome:?}");
-    let asked = scene.node.read("/run/asked").unwrap();
+    let asked = plugin.node.read("/run/asked").unwrap();
     let asked: Vec<&str> = asked.split_whitespace().collect();
     assert_eq!(asked, ["ADD", "DEL", "ADD", "DEL", "ADD", "DEL"]);
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 }
 
 #[test]
 fn an_answer_that_is_none_counts_as_a_failure() {
-    let scene = Scene::new();
-    let pod = scene.pod("p");
+    let plugin = plugin_node();
+    let pod = plugin.pod("p");
     let mut noop = Noop::new().unwrap();
     noop.report_garbage("{").unwrap();
     // An IPAM plugin gets the network's configuration, and noop looks for its own keys there.
@@ -219,7 +220,7 @@ fn an_answer_that_is_none_counts_as_a_failure() {
     for key in ["debugFile", "commandLog"] {
         conf[key] = noop.conf()[key].clone();
     }
-    let outcome = scene.attempt("ADD", &conf, &pod);
+    let outcome = plugin.attempt("ADD", &conf, &pod);
     assert!(!outcome.status.success());
     let asked = noop.verbs().unwrap();
     assert_eq!(asked, ["ADD", "DEL", "ADD", "DEL", "ADD", "DEL"]);

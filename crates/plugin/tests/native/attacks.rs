@@ -2,6 +2,7 @@
 //!
 //! Each attack is shown to work where what stops it is taken away.
 
+mod attacker;
 mod dhcp;
 mod forged;
 mod loopback;
@@ -9,4 +10,3 @@ mod multicast;
 mod neighbours;
 mod redirects;
 mod routers;
-mod stage;

@@ -1,5 +1,6 @@
 //! Rate limits hold, each in its own direction and for its own pod, and go with the pod.
 
+use lab::scenario::PluginNode;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::thread;
@@ -9,8 +10,8 @@ use lab::{Netns, Pod};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, dual_stack, host_link, ip, ipv4, with};
-use crate::talk::connect;
+use crate::connections::connect;
+use crate::networks::{dual_stack, host_link, ip, ipv4, plugin_node, used_node, with};
 
 /// Bytes per second that a limited pod may have.
 const RATE: u64 = 2_000_000;
@@ -106,8 +107,8 @@ fn queue(place: &impl Netns, link: &str) -> Option<(u64, u64)> {
     }
 }
 
-fn queues_of(scene: &Scene, pod: &Pod, result: &Value) -> [Option<(u64, u64)>; 2] {
-    let host = queue(&scene.node, &host_link(result));
+fn queues_of(plugin: &PluginNode, pod: &Pod, result: &Value) -> [Option<(u64, u64)>; 2] {
+    let host = queue(&plugin.node, &host_link(result));
     [host, queue(pod, "eth0")]
 }
 
@@ -124,9 +125,9 @@ fn a_link_has_the_limits_that_were_asked_for(
     #[case] conf: Value,
     #[case] expected: [Option<(u64, u64)>; 2],
 ) {
-    let scene = Scene::new();
-    let (pod, result) = scene.attached("one", &conf);
-    let found = queues_of(&scene, &pod, &result);
+    let plugin = plugin_node();
+    let (pod, result) = plugin.attached("one", &conf);
+    let found = queues_of(&plugin, &pod, &result);
     for (found, expected) in found.into_iter().zip(expected) {
         assert_eq!(found.is_some(), expected.is_some());
         let Some(((rate, burst), expected)) = found.zip(expected) else {
@@ -140,27 +141,27 @@ fn a_link_has_the_limits_that_were_asked_for(
 
 #[rstest]
 fn what_goes_to_a_pod_is_limited_and_nothing_else(#[values(0, 1)] family: usize) {
-    let scene = Scene::new();
-    let (slow, first) = scene.attached("slow", &to_pod());
-    let (other, second) = scene.attached("other", &dual_stack());
+    let plugin = plugin_node();
+    let (slow, first) = plugin.attached("slow", &to_pod());
+    let (other, second) = plugin.attached("other", &dual_stack());
     let (slow_ip, other_ip) = (address(&first, family), address(&second, family));
     assert_limited(rate_to(&other, &slow, slow_ip));
-    assert_limited(rate_to(&scene.node, &slow, slow_ip));
+    assert_limited(rate_to(&plugin.node, &slow, slow_ip));
     assert_unlimited(rate_to(&slow, &other, other_ip));
-    assert_unlimited(rate_to(&scene.node, &other, other_ip));
+    assert_unlimited(rate_to(&plugin.node, &other, other_ip));
 }
 
 #[rstest]
 fn what_comes_from_a_pod_is_limited_and_nothing_else(#[values(0, 1)] family: usize) {
-    let scene = Scene::new();
-    let (slow, first) = scene.attached("slow", &from_pod());
-    let (other, second) = scene.attached("other", &dual_stack());
+    let plugin = plugin_node();
+    let (slow, first) = plugin.attached("slow", &from_pod());
+    let (other, second) = plugin.attached("other", &dual_stack());
     let (slow_ip, other_ip) = (address(&first, family), address(&second, family));
     assert_limited(rate_to(&slow, &other, other_ip));
     let gateway = ["10.9.0.1", "fd00:9::1"][family].parse().unwrap();
-    assert_limited(rate_to(&slow, &scene.node, gateway));
+    assert_limited(rate_to(&slow, &plugin.node, gateway));
     assert_unlimited(rate_to(&other, &slow, slow_ip));
-    assert_unlimited(rate_to(&other, &scene.node, gateway));
+    assert_unlimited(rate_to(&other, &plugin.node, gateway));
 }
 
 #[test]
@@ -171,17 +172,17 @@ fn limits_go_with_the_pod() {
         json!({ "bandwidth": {
         "ingressRate": RATE * 8, "egressRate": RATE * 8 } }),
     );
-    let scene = Scene::used(&conf);
-    let before = scene.snapshot();
-    let queues = || scene.node.run(["tc", "qdisc", "show"]).unwrap().stdout;
+    let plugin = used_node(&conf);
+    let before = plugin.snapshot();
+    let queues = || plugin.node.run(["tc", "qdisc", "show"]).unwrap().stdout;
     let none = queues();
-    let (pod, first) = scene.attached("one", &conf);
+    let (pod, first) = plugin.attached("one", &conf);
     assert!(queues().contains("tbf"));
-    scene.done("DEL", &conf, &pod);
+    plugin.succeed("DEL", &conf, &pod);
     assert_eq!(queues(), none);
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
     // The next link of the same name has none of it.
-    let second = scene.done("ADD", &ipv4(), &pod).ok_json().unwrap();
+    let second = plugin.succeed("ADD", &ipv4(), &pod).ok_json().unwrap();
     assert_eq!(host_link(&second), host_link(&first));
-    assert_eq!(queues_of(&scene, &pod, &second), [None, None]);
+    assert_eq!(queues_of(&plugin, &pod, &second), [None, None]);
 }

@@ -1,5 +1,6 @@
 //! The first packet of a pod's life: none is lost, whoever sends it, whatever others have set.
 
+use lab::scenario::PluginNode;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use lab::Netns;
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::scene::{Scene, dual_stack, ip};
-use crate::talk::{exchange, udp_socket};
+use crate::connections::{exchange, udp_socket};
+use crate::networks::{dual_stack, ip, plugin_node};
 
 /// How long after its ADD a pod's first conversation may end.
 const LIMIT: Duration = Duration::from_millis(20);
@@ -28,7 +29,7 @@ enum First {
 
 /// A node with a pod on it, waiting for others.
 struct Nursery {
-    scene: Scene,
+    plugin: PluginNode,
     elder: UdpSocket,
     elder_ip: IpAddr,
     host: UdpSocket,
@@ -36,13 +37,13 @@ struct Nursery {
 }
 
 impl Nursery {
-    fn new(scene: Scene, family: usize) -> Self {
-        let (pod, result) = scene.attached("elder", &dual_stack());
+    fn new(plugin: PluginNode, family: usize) -> Self {
+        let (pod, result) = plugin.attached("elder", &dual_stack());
         let elder_ip: IpAddr = ip(&result, family).parse().unwrap();
         let elder = waiting(&pod, family);
-        let host = waiting(&scene.node, family);
+        let host = waiting(&plugin.node, family);
         Self {
-            scene,
+            plugin,
             elder,
             elder_ip,
             host,
@@ -56,7 +57,7 @@ impl Nursery {
         let birth = |number| {
             let Self { elder, host, .. } = self;
             let name = format!("{first:?}{number}");
-            grow(&self.scene, &name, family, |new, result| match first {
+            grow(&self.plugin, &name, family, |new, result| match first {
                 First::PodToNew => exchange(elder, new, own(result, family)),
                 First::NewToPod => exchange(new, elder, self.elder_ip),
                 First::HostToNew => exchange(host, new, own(result, family)),
@@ -78,14 +79,14 @@ fn waiting(place: &impl Netns, family: usize) -> UdpSocket {
 /// Attaches a pod whose socket waits already; how long after ADD's return it has talked, if it
 /// could.
 fn grow(
-    scene: &Scene,
+    plugin: &PluginNode,
     name: &str,
     family: usize,
     talk: impl Fn(&UdpSocket, &Value) -> io::Result<IpAddr>,
 ) -> Option<Duration> {
-    let pod = scene.pod(name);
+    let pod = plugin.pod(name);
     let socket = waiting(&pod, family);
-    let outcome = scene.done("ADD", &dual_stack(), &pod);
+    let outcome = plugin.succeed("ADD", &dual_stack(), &pod);
     let born = Instant::now();
     let talked = talk(&socket, outcome.json.as_ref().unwrap());
     let took = born.elapsed();
@@ -121,18 +122,18 @@ fn no_new_pod_s_first_packet_is_lost(
     first: First,
     #[values(0, 1)] family: usize,
 ) {
-    let nursery = Nursery::new(Scene::new(), family);
+    let nursery = Nursery::new(plugin_node(), family);
     assert_prompt(&nursery.births(first, 8));
 }
 
 #[rstest]
 fn the_very_first_pod_of_a_node_talks_to_it_at_once(#[values(0, 1)] family: usize) {
     let births = (0..3).map(|_| {
-        let scene = Scene::new();
-        let host = waiting(&scene.node, family);
+        let plugin = plugin_node();
+        let host = waiting(&plugin.node, family);
         let to_gateway =
             |new: &UdpSocket, result: &Value| exchange(new, &host, gateway(result, family));
-        grow(&scene, "first", family, to_gateway)
+        grow(&plugin, "first", family, to_gateway)
     });
     assert_prompt(&births.collect::<Vec<_>>());
 }
@@ -169,11 +170,11 @@ fn others_settings_lose_no_first_packet(
     #[case] settings: &[(&str, &str)],
     #[values(0, 1)] family: usize,
 ) {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     for (name, value) in settings {
-        scene.node.sysctl(name, value).unwrap();
+        plugin.node.sysctl(name, value).unwrap();
     }
-    let nursery = Nursery::new(scene, family);
+    let nursery = Nursery::new(plugin, family);
     for first in [First::PodToNew, First::HostToNew, First::NewToGateway] {
         assert_prompt(&nursery.births(first, 1));
     }

@@ -9,12 +9,13 @@ mod sctp;
 mod udp;
 mod udp_flows;
 
+use lab::scenario::PluginNode;
 use std::net::SocketAddr;
 
 use lab::{Netns, Node};
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, with};
+use crate::networks::{plugin_node, with};
 
 /// The node's addresses, and its neighbour's.
 pub(crate) const NODE: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
@@ -24,24 +25,24 @@ pub(crate) const UPLINK: &str = "up0";
 
 /// A node with a neighbour.
 pub(crate) struct Site {
-    pub(crate) scene: Scene,
+    pub(crate) plugin: PluginNode,
     pub(crate) neighbour: Node,
 }
 
 impl Site {
     pub(crate) fn new() -> Self {
-        let (scene, neighbour) = (Scene::new(), Node::new("neighbour").unwrap());
+        let (plugin, neighbour) = (plugin_node(), Node::new("neighbour").unwrap());
         let cidr =
             |address: &str| format!("{address}/{}", if address.contains(':') { 64 } else { 24 });
         let [ours, theirs] = [NODE, NEIGHBOUR].map(|pair| pair.map(cidr));
-        scene
+        plugin
             .node
             .wire(UPLINK, &ours[0], &neighbour, &theirs[0])
             .unwrap();
-        for (place, address) in [(&scene.node, &ours[1]), (&neighbour, &theirs[1])] {
+        for (place, address) in [(&plugin.node, &ours[1]), (&neighbour, &theirs[1])] {
             give_address(place, address, UPLINK);
         }
-        Self { scene, neighbour }
+        Self { plugin, neighbour }
     }
 }
 
@@ -70,14 +71,14 @@ pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
 }
 
 /// The elements of all maps and sets for hostPorts that hold some.
-pub(crate) fn elements(scene: &Scene) -> Vec<String> {
+pub(crate) fn elements(plugin: &PluginNode) -> Vec<String> {
     let names = ["by_address4", "by_address6", "by_port4", "by_port6"];
     let maps = names.map(|name| ("map", name));
     let sets = ["hairpin4", "hairpin6"].map(|name| ("set", name));
     let mut found = Vec::new();
     for (kind, name) in maps.into_iter().chain(sets) {
         let line = ["nft", "list", kind, "inet", "headcni-ports", name];
-        let listed = scene.node.run(line).unwrap().stdout;
+        let listed = plugin.node.run(line).unwrap().stdout;
         if let Some((_, elements)) = listed.split_once("elements = {") {
             let elements = elements.split('}').next().unwrap();
             let words: Vec<_> = elements.split_whitespace().collect();

@@ -1,20 +1,21 @@
 //! What outlives a reboot is files; what they tell of is gone, and others may have its place.
 
 use lab::Netns;
+use lab::scenario::PluginNode;
 use serde_json::Value;
 
-use crate::killing::{collect, with_all};
-use crate::scene::{Scene, call, dual_stack, ip};
-use crate::traces::snapshot;
+use crate::kill_sweep::{collect, with_all};
+use crate::networks::{call, dual_stack, ip, plugin_node, used_node};
+use crate::node_state::snapshot;
 
 /// What a reboot does: the kernel forgets everything, and has a new name for its time.
-fn reboot(scene: &Scene) {
+fn reboot(plugin: &PluginNode) {
     let script = "for link in /sys/class/net/hc*; do ip link delete ${link##*/}; done
         nft flush ruleset
         ip address flush dev lo scope global
         cat /proc/sys/kernel/random/uuid > /run/boot_id
         mount --bind /run/boot_id /proc/sys/kernel/random/boot_id";
-    scene.node.run(["sh", "-ec", script]).unwrap();
+    plugin.node.run(["sh", "-ec", script]).unwrap();
 }
 
 fn bare(verb: &str, conf: &Value) -> lab::Call {
@@ -22,13 +23,13 @@ fn bare(verb: &str, conf: &Value) -> lab::Call {
 }
 
 /// A node after a reboot, on which a new pod has what an old one had.
-fn replaced(scene: &Scene, conf: &Value) -> Value {
-    let (old, first) = scene.attached("old", conf);
-    reboot(scene);
+fn replaced(plugin: &PluginNode, conf: &Value) -> Value {
+    let (old, first) = plugin.attached("old", conf);
+    reboot(plugin);
     old.delete().unwrap();
-    let (_new, second) = scene.attached("new", conf);
+    let (_new, second) = plugin.attached("new", conf);
     assert!(
-        scene
+        plugin
             .ruleset()
             .contains(&format!("8080 : {} . 80", ip(&second, 0)))
     );
@@ -39,35 +40,35 @@ fn replaced(scene: &Scene, conf: &Value) -> Value {
 #[test]
 fn a_late_del_does_not_touch_who_came_after_the_reboot() {
     let conf = with_all(dual_stack());
-    let scene = Scene::new();
-    let second = replaced(&scene, &conf);
-    scene.run(&bare("DEL", &conf)).ok().unwrap();
-    let before = snapshot(&scene);
+    let plugin = plugin_node();
+    let second = replaced(&plugin, &conf);
+    plugin.run(&bare("DEL", &conf)).ok().unwrap();
+    let before = snapshot(&plugin);
     for family in [0, 1] {
-        scene.node.ping(&ip(&second, family)).unwrap();
+        plugin.node.ping(&ip(&second, family)).unwrap();
     }
     assert!(
-        scene
+        plugin
             .ruleset()
             .contains(&format!("8080 : {} . 80", ip(&second, 0)))
     );
     assert!(
-        !before_has(&scene, "old"),
+        !before_has(&plugin, "old"),
         "nothing of the old pod is on disk"
     );
-    scene.run(&bare("DEL", &conf)).ok().unwrap();
-    scene.node.assert_unchanged(&before);
+    plugin.run(&bare("DEL", &conf)).ok().unwrap();
+    plugin.node.assert_unchanged(&before);
 }
 
 #[test]
 fn a_collection_after_a_reboot_leaves_only_the_new() {
     let conf = with_all(dual_stack());
-    let scene = Scene::new();
-    let second = replaced(&scene, &conf);
-    collect(&scene, &conf, &["new"]).ok().unwrap();
-    scene.node.ping(&ip(&second, 0)).unwrap();
+    let plugin = plugin_node();
+    let second = replaced(&plugin, &conf);
+    collect(&plugin, &conf, &["new"]).ok().unwrap();
+    plugin.node.ping(&ip(&second, 0)).unwrap();
     assert!(
-        !before_has(&scene, "old"),
+        !before_has(&plugin, "old"),
         "nothing of the old pod is on disk"
     );
 }
@@ -75,21 +76,21 @@ fn a_collection_after_a_reboot_leaves_only_the_new() {
 #[test]
 fn the_same_container_is_attached_anew_after_a_reboot() {
     let conf = with_all(dual_stack());
-    let scene = Scene::used(&conf);
-    let before = snapshot(&scene);
-    let (pod, _) = scene.attached("old", &conf);
-    reboot(&scene);
+    let plugin = used_node(&conf);
+    let before = snapshot(&plugin);
+    let (pod, _) = plugin.attached("old", &conf);
+    reboot(&plugin);
     pod.delete().unwrap();
-    let (pod, result) = scene.attached("old", &conf);
-    scene.node.ping(&ip(&result, 1)).unwrap();
-    scene.done("DEL", &conf, &pod);
-    scene.node.assert_unchanged(&before);
+    let (pod, result) = plugin.attached("old", &conf);
+    plugin.node.ping(&ip(&result, 1)).unwrap();
+    plugin.succeed("DEL", &conf, &pod);
+    plugin.node.assert_unchanged(&before);
 }
 
 /// Whether a file under `/var/lib/cni` has this in its name or its text.
-fn before_has(scene: &Scene, what: &str) -> bool {
+fn before_has(plugin: &PluginNode, what: &str) -> bool {
     let script = format!("find /var/lib/cni | grep -w {what} || grep -rlw {what} /var/lib/cni");
-    scene
+    plugin
         .node
         .attempt(["sh", "-c", &script])
         .unwrap()

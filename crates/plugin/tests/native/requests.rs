@@ -4,7 +4,7 @@ use lab::{Call, Netns};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, call, dual_stack, ip, ipv4, with};
+use crate::networks::{call, dual_stack, ip, ipv4, plugin_node, used_node, with};
 
 const MAC: &str = "02:42:ac:11:00:07";
 
@@ -15,21 +15,21 @@ const MAC: &str = "02:42:ac:11:00:07";
 #[case::by_all(json!({ "runtimeConfig": { "mac": MAC }, "args": { "cni": { "mac": MAC } } }),
     "MAC=02:42:AC:11:00:07")]
 fn a_requested_hardware_address_is_given(#[case] more: Value, #[case] args: &str) {
-    let scene = Scene::new();
-    let pod = scene.pod("p");
+    let plugin = plugin_node();
+    let pod = plugin.pod("p");
     let conf = merged(dual_stack(), &more);
-    let result = scene
+    let result = plugin
         .run(&asking(&conf, &more, args).pod(&pod))
         .ok_json()
         .unwrap();
     assert_eq!(result["interfaces"][1]["mac"], MAC);
     assert_eq!(pod.link("eth0").unwrap().unwrap()["address"], MAC);
     for family in [0, 1] {
-        scene.node.ping(&ip(&result, family)).unwrap();
+        plugin.node.ping(&ip(&result, family)).unwrap();
     }
     let known = with(conf, "prevResult", result);
     let check = call("CHECK", &known).pod(&pod).args(args);
-    scene.run(&check).ok().unwrap();
+    plugin.run(&check).ok().unwrap();
 }
 
 #[rstest]
@@ -42,14 +42,14 @@ fn a_hardware_address_that_cannot_be_is_refused(
     #[case] args: &str,
     #[case] part: &str,
 ) {
-    let scene = Scene::used(&ipv4());
-    let before = scene.snapshot();
-    let pod = scene.pod("p");
+    let plugin = used_node(&ipv4());
+    let before = plugin.snapshot();
+    let pod = plugin.pod("p");
     let conf = with(ipv4(), "runtimeConfig", runtime);
-    let outcome = scene.run(&call("ADD", &conf).pod(&pod).args(args));
+    let outcome = plugin.run(&call("ADD", &conf).pod(&pod).args(args));
     assert_eq!(outcome.err_code(), Some(7), "{outcome:?}");
     assert!(outcome.err_msg().contains(part), "{outcome:?}");
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 }
 
 #[rstest]
@@ -58,46 +58,46 @@ fn a_hardware_address_that_cannot_be_is_refused(
 #[case::by_args(json!({ "args": { "cni": { "ips": ["10.9.0.77", "fd00:9::77"] } } }), "")]
 #[case::by_cni_args(json!({}), "IP=10.9.0.77,fd00:9::77")]
 fn requested_addresses_are_given(#[case] more: Value, #[case] args: &str) {
-    let scene = Scene::new();
-    let (one, two) = (scene.pod("one"), scene.pod("two"));
+    let plugin = plugin_node();
+    let (one, two) = (plugin.pod("one"), plugin.pod("two"));
     let conf = merged(dual_stack(), &more);
     let add = asking(&conf, &more, args);
-    let result = scene.run(&add.clone().pod(&one)).ok_json().unwrap();
+    let result = plugin.run(&add.clone().pod(&one)).ok_json().unwrap();
     assert_eq!(
         [ip(&result, 0), ip(&result, 1)],
         ["10.9.0.77", "fd00:9::77"]
     );
     for family in [0, 1] {
-        scene.node.ping(&ip(&result, family)).unwrap();
+        plugin.node.ping(&ip(&result, family)).unwrap();
     }
 
-    let before = scene.snapshot();
-    let taken = scene.run(&add.pod(&two));
+    let before = plugin.snapshot();
+    let taken = plugin.run(&add.pod(&two));
     assert_eq!(taken.err_code(), Some(111), "{taken:?}");
     assert!(taken.err_msg().contains("10.9.0.77"), "{taken:?}");
     assert!(two.links().unwrap().is_empty());
-    scene.node.assert_unchanged(&before);
-    scene.node.ping(&ip(&result, 0)).unwrap();
+    plugin.node.assert_unchanged(&before);
+    plugin.node.ping(&ip(&result, 0)).unwrap();
 }
 
 #[test]
 fn the_mtu_is_on_both_ends_and_in_the_result() {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     for (name, asked, mtu) in [("a", json!(1400), 1400), ("b", Value::Null, 1280)] {
-        let (pod, result) = scene.attached(name, &with(dual_stack(), "mtu", asked));
+        let (pod, result) = plugin.attached(name, &with(dual_stack(), "mtu", asked));
         let host = result["interfaces"][0]["name"].as_str().unwrap();
         assert_eq!(pod.link("eth0").unwrap().unwrap()["mtu"], mtu);
-        assert_eq!(scene.node.link(host).unwrap().unwrap()["mtu"], mtu);
+        assert_eq!(plugin.node.link(host).unwrap().unwrap()["mtu"], mtu);
         assert_eq!(result["interfaces"][1]["mtu"], mtu);
     }
-    let pod = scene.pod("c");
-    let outcome = scene.refused("ADD", &with(dual_stack(), "mtu", json!(1279)), &pod, 7);
+    let pod = plugin.pod("c");
+    let outcome = plugin.fail("ADD", &with(dual_stack(), "mtu", json!(1279)), &pod, 7);
     assert!(outcome.err_msg().contains("mtu 1279"), "{outcome:?}");
 }
 
 #[test]
 fn a_route_has_all_that_is_said_of_it() {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     let mut conf = dual_stack();
     conf["ipam"]["routes"] = json!([
         { "dst": "0.0.0.0/0", "mtu": 1200, "advmss": 1100, "priority": 50 },
@@ -108,7 +108,7 @@ fn a_route_has_all_that_is_said_of_it() {
         { "dst": "::/0", "mtu": 1300, "priority": 60 },
         { "dst": "2001:db8::/32", "table": 78 },
     ]);
-    let (pod, result) = scene.attached("p", &conf);
+    let (pod, result) = plugin.attached("p", &conf);
     assert_eq!(result["routes"], conf["ipam"]["routes"]);
     let routes = pod.routes().unwrap();
     for (dst, parts) in [
@@ -130,9 +130,9 @@ fn a_route_has_all_that_is_said_of_it() {
             assert!(route.contains(part), "{part} in {route}");
         }
     }
-    scene.node.ping(&ip(&result, 0)).unwrap();
-    scene.node.ping(&ip(&result, 1)).unwrap();
-    scene.done("CHECK", &with(conf, "prevResult", result), &pod);
+    plugin.node.ping(&ip(&result, 0)).unwrap();
+    plugin.node.ping(&ip(&result, 1)).unwrap();
+    plugin.succeed("CHECK", &with(conf, "prevResult", result), &pod);
 }
 
 #[rstest]
@@ -144,11 +144,11 @@ fn a_route_has_all_that_is_said_of_it() {
 #[case("1.0.0")]
 #[case("1.1.0")]
 fn the_answer_is_in_the_version_of_the_question(#[case] version: &str) {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     let magic = json!({ "enable": true, "nameservers": ["10.2.0.1"] });
     let conf = with(dual_stack(), "magic_dns", magic);
     let conf = with(conf, "cniVersion", json!(version));
-    let (pod, result) = scene.attached("p", &conf);
+    let (pod, result) = plugin.attached("p", &conf);
     assert_eq!(result["cniVersion"], version);
     assert_eq!(result["dns"]["nameservers"], json!(["10.2.0.1"]));
     if version < "0.3" {
@@ -169,26 +169,26 @@ fn the_answer_is_in_the_version_of_the_question(#[case] version: &str) {
     pod.ping("10.9.0.1").unwrap();
     if version >= "0.4" {
         let known = with(conf.clone(), "prevResult", result);
-        scene.done("CHECK", &known, &pod);
+        plugin.succeed("CHECK", &known, &pod);
     }
-    scene.done("DEL", &conf, &pod);
+    plugin.succeed("DEL", &conf, &pod);
     assert!(pod.links().unwrap().is_empty());
 }
 
 #[test]
 fn what_a_plugin_before_us_made_stays_in_the_result() {
-    let scene = Scene::used(&dual_stack());
-    let before = scene.snapshot();
+    let plugin = used_node(&dual_stack());
+    let before = plugin.snapshot();
     let list = json!({ "cniVersion": "1.1.0", "name": "net",
         "plugins": [{ "type": "loopback" }, dual_stack()] });
     let file = "/etc/cni/net.d/10-net.conflist";
-    scene.node.write(file, list.to_string()).unwrap();
-    let pod = scene.pod("p");
+    plugin.node.write(file, list.to_string()).unwrap();
+    let pod = plugin.pod("p");
     let cnitool = |verb: &str| {
-        let tool = scene
+        let tool = plugin
             .node
             .cnitool("/etc/cni/net.d", verb, "net", pod.netns_path());
-        tool.path(crate::scene::cni_path()).run().unwrap()
+        tool.path(crate::networks::cni_path()).run().unwrap()
     };
     let result = cnitool("add").ok_json().unwrap();
     let interfaces = result["interfaces"].as_array().unwrap();
@@ -216,12 +216,12 @@ fn what_a_plugin_before_us_made_stays_in_the_result() {
             ("fd00:9::3/64", 2)
         ]
     );
-    scene.node.ping("10.9.0.3").unwrap();
+    plugin.node.ping("10.9.0.3").unwrap();
     cnitool("check").ok().unwrap();
     cnitool("del").ok().unwrap();
     assert!(pod.links().unwrap().is_empty());
-    scene.node.run(["rm", file]).unwrap();
-    scene.node.assert_unchanged(&before);
+    plugin.node.run(["rm", file]).unwrap();
+    plugin.node.assert_unchanged(&before);
 }
 
 fn merged(mut conf: Value, more: &Value) -> Value {

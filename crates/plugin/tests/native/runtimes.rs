@@ -2,6 +2,7 @@
 //!
 //! containerd and podman have theirs in `real`.
 
+use lab::scenario::PluginNode;
 use std::fs;
 
 use lab::{CniTool, EchoServer, Family, Ignore, Netns, Outcome, Pod, tools};
@@ -9,7 +10,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::host_ports::{NODE, Site, at, elements, mapping};
-use crate::scene::{NETWORK, Scene, cni_path, host_link, ip};
+use crate::networks::{NETWORK, cni_path, host_link, ip, plugin_node};
 
 /// What the daemon would write on a node.
 const SUBNET_ENV: &str = "\
@@ -33,12 +34,12 @@ fn native() -> Value {
     })
 }
 
-fn install(scene: &Scene, list: impl AsRef<[u8]>) {
+fn install(plugin: &PluginNode, list: impl AsRef<[u8]>) {
     let file = "/etc/cni/net.d/10-native.conflist";
-    scene.node.write(file, list).unwrap();
+    plugin.node.write(file, list).unwrap();
 }
 
-fn tool<'n>(verb: &str, network: &str, pod: &Pod<'n>) -> CniTool<'n> {
+fn tool<'n>(verb: &str, network: &str, pod: &Pod) -> CniTool {
     let tool = pod
         .node()
         .cnitool("/etc/cni/net.d", verb, network, pod.netns_path());
@@ -53,8 +54,8 @@ fn done(tool: &CniTool) -> Outcome {
 }
 
 /// Lets a first pod come and go, so that what all others need is there.
-fn use_once(scene: &Scene, network: &str) {
-    let pod = scene.pod("first");
+fn use_once(plugin: &PluginNode, network: &str) {
+    let pod = plugin.pod("first");
     done(&tool("add", network, &pod));
     done(&tool("del", network, &pod));
     pod.delete().unwrap();
@@ -66,11 +67,11 @@ fn use_once(scene: &Scene, network: &str) {
 #[case("1.0.0", &["check"])]
 #[case("1.1.0", &["status", "check"])]
 fn every_version_is_served_to_cnitool(#[case] version: &str, #[case] verbs: &[&str]) {
-    let scene = Scene::new();
-    install(&scene, conflist(version, &[native()]).to_string());
-    use_once(&scene, NETWORK);
-    let before = scene.snapshot();
-    let (one, two) = (scene.pod("one"), scene.pod("two"));
+    let plugin = plugin_node();
+    install(&plugin, conflist(version, &[native()]).to_string());
+    use_once(&plugin, NETWORK);
+    let before = plugin.snapshot();
+    let (one, two) = (plugin.pod("one"), plugin.pod("two"));
     let results = [&one, &two].map(|pod| done(&tool("add", NETWORK, pod)).ok_json().unwrap());
     for result in &results {
         assert_eq!(result["cniVersion"], version);
@@ -86,25 +87,25 @@ fn every_version_is_served_to_cnitool(#[case] version: &str, #[case] verbs: &[&s
         // Once more, as after an answer that got lost.
         done(&tool("del", NETWORK, pod));
     }
-    scene.node.assert_unchanged(&before);
+    plugin.node.assert_unchanged(&before);
 }
 
 #[test]
 fn garbage_collection_by_cnitool_takes_everything() {
-    let scene = Scene::new();
-    install(&scene, conflist("1.1.0", &[native()]).to_string());
-    use_once(&scene, NETWORK);
-    let before = scene.snapshot();
+    let plugin = plugin_node();
+    install(&plugin, conflist("1.1.0", &[native()]).to_string());
+    use_once(&plugin, NETWORK);
+    let before = plugin.snapshot();
     let ports = json!({ "portMappings": [mapping("tcp", 8080, 80)] });
-    let (one, two) = (scene.pod("one"), scene.pod("two"));
+    let (one, two) = (plugin.pod("one"), plugin.pod("two"));
     done(&tool("add", NETWORK, &one).capabilities(&ports));
     done(&tool("add", NETWORK, &two));
-    assert_eq!(elements(&scene).len(), 4);
+    assert_eq!(elements(&plugin).len(), 4);
     // cnitool names no attachment as valid.
     done(&tool("gc", NETWORK, &one));
-    assert_eq!(elements(&scene), Vec::<String>::new());
+    assert_eq!(elements(&plugin), Vec::<String>::new());
     let cache = Ignore::new().path("/var/lib/cni/results");
-    scene.node.assert_unchanged(&before.ignoring(cache));
+    plugin.node.assert_unchanged(&before.ignoring(cache));
 }
 
 /// What a pod with a published port and a limit has, whoever gives it.
@@ -115,7 +116,7 @@ fn assert_served(site: &Site, pod: &Pod, result: &Value) {
     assert_eq!(seen.to_string(), "192.0.2.2");
     let link = host_link(result);
     let show = ["tc", "qdisc", "show", "dev", &link];
-    let limits = site.scene.node.run(show).unwrap().stdout;
+    let limits = site.plugin.node.run(show).unwrap().stdout;
     assert!(limits.contains("qdisc tbf"), "{limits}");
 }
 
@@ -132,26 +133,26 @@ fn the_shipped_configuration_works_as_it_is() {
     let site = Site::new();
     let network = "headcni-network";
     let file = tools::workspace_dir().join("deploy/cni/10-headcni-native.conflist");
-    site.scene
+    site.plugin
         .node
         .write(api::paths::SUBNET_FILE, SUBNET_ENV)
         .unwrap();
-    install(&site.scene, fs::read(file).unwrap());
-    use_once(&site.scene, network);
+    install(&site.plugin, fs::read(file).unwrap());
+    use_once(&site.plugin, network);
     let last = Ignore::new().host_local("/var/lib/cni/networks/headcni/headcni-network");
-    let before = site.scene.snapshot().ignoring(last);
-    let pod = site.scene.pod("pod");
+    let before = site.plugin.snapshot().ignoring(last);
+    let pod = site.plugin.pod("pod");
     let tool = |verb| tool(verb, network, &pod).capabilities(&wishes());
     let result = done(&tool("add")).ok_json().unwrap();
     assert_eq!(result["interfaces"][1]["mtu"], 1380, "{result}");
     pod.ping("10.244.1.1").unwrap();
     assert_served(&site, &pod, &result);
-    assert_eq!(elements(&site.scene).len(), 2);
+    assert_eq!(elements(&site.plugin).len(), 2);
     done(&tool("status"));
     done(&tool("check"));
     done(&tool("del"));
-    assert_eq!(elements(&site.scene), Vec::<String>::new());
-    site.scene.node.assert_unchanged(&before);
+    assert_eq!(elements(&site.plugin), Vec::<String>::new());
+    site.plugin.node.assert_unchanged(&before);
 }
 
 /// The reference plugins that do the same, and one that does something else.
@@ -181,22 +182,22 @@ fn the_reference_plugins_can_follow(#[case] is_ours: bool) {
     } else {
         conflist("1.0.0", &plugins)
     };
-    install(&site.scene, list.to_string());
-    use_once(&site.scene, NETWORK);
-    let before = site.scene.snapshot().ignoring(Ignore::new().portmap());
+    install(&site.plugin, list.to_string());
+    use_once(&site.plugin, NETWORK);
+    let before = site.plugin.snapshot().ignoring(Ignore::new().portmap());
 
-    let pod = site.scene.pod("pod");
+    let pod = site.plugin.pod("pod");
     let tool = |verb| tool(verb, NETWORK, &pod).capabilities(&wishes());
     let result = done(&tool("add")).ok_json().unwrap();
     pod.ping("10.9.0.1").unwrap();
     pod.ping("fd00:9::1").unwrap();
     assert_served(&site, &pod, &result);
-    assert_eq!(elements(&site.scene), Vec::<String>::new());
+    assert_eq!(elements(&site.plugin), Vec::<String>::new());
     let tuned = pod.run(["cat", "/proc/sys/net/core/somaxconn"]).unwrap();
     assert_eq!(tuned.stdout, "500\n");
     done(&tool("check"));
     done(&tool("del"));
-    site.scene.node.assert_unchanged(&before);
+    site.plugin.node.assert_unchanged(&before);
 }
 
 #[test]
@@ -207,17 +208,17 @@ fn a_native_member_of_our_own_chain_serves_ports_and_limits() {
         "type": "headcni", "plugins": members,
         "capabilities": { "portMappings": true, "bandwidth": true },
     });
-    install(&site.scene, conflist("1.1.0", &[chain]).to_string());
-    use_once(&site.scene, NETWORK);
-    let before = site.scene.snapshot();
-    let pod = site.scene.pod("pod");
+    install(&site.plugin, conflist("1.1.0", &[chain]).to_string());
+    use_once(&site.plugin, NETWORK);
+    let before = site.plugin.snapshot();
+    let pod = site.plugin.pod("pod");
     let tool = |verb| tool(verb, NETWORK, &pod).capabilities(&wishes());
     let result = done(&tool("add")).ok_json().unwrap();
     assert_served(&site, &pod, &result);
-    assert_eq!(elements(&site.scene).len(), 4);
+    assert_eq!(elements(&site.plugin).len(), 4);
     for verb in ["status", "check", "del"] {
         done(&tool(verb));
     }
-    assert_eq!(elements(&site.scene), Vec::<String>::new());
-    site.scene.node.assert_unchanged(&before);
+    assert_eq!(elements(&site.plugin), Vec::<String>::new());
+    site.plugin.node.assert_unchanged(&before);
 }

@@ -1,11 +1,11 @@
 //! The rules that all pods share: who installs them, and what brings them back.
 
-mod crowd;
+mod concurrent_adds;
+mod flushed;
 mod forwarding;
 mod masquerade;
 mod no_nft;
 mod restored;
-mod wiped;
 
 use serde_json::{Value, json};
 

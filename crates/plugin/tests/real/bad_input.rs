@@ -4,7 +4,7 @@ use lab::{Call, Node};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 /// Makes one call on a fresh node; it must fail with `code`, a message with all of `words`, and
 /// no trace.

@@ -4,7 +4,7 @@ use lab::{Netns, Node};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 const FILE: &str = api::paths::SUBNET_FILE;
 

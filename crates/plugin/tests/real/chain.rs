@@ -3,7 +3,7 @@
 use lab::{EchoServer, Family, Netns, Node};
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 const NET: &str = "headcni-chain";
 

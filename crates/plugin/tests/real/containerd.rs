@@ -7,8 +7,8 @@ use std::time::Duration;
 use lab::{DEADLINE, EchoServer, Family, Ignore, Netns, Node, Running, eventually, tools};
 use rstest::rstest;
 
+use crate::calls::*;
 use crate::cgroups;
-use crate::support::*;
 
 /// No image, no CRI, nothing outside the node's own `/run`.
 const CONFIG: &str = r#"

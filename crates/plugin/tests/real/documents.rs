@@ -3,7 +3,7 @@
 use lab::{Netns, Node};
 use serde_json::json;
 
-use crate::support::*;
+use crate::calls::*;
 
 const BASIC: &str = r#"{
   "cniVersion": "0.4.0",

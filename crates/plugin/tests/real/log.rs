@@ -4,7 +4,7 @@ use lab::{Call, Node, Outcome, Pod};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 const LOG: &str = "/run/log/headcni.log";
 

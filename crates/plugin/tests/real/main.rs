@@ -8,25 +8,25 @@
     reason = "these are tests, and clippy takes only the functions marked so for tests"
 )]
 
-mod apart;
 mod bad_input;
 mod bad_subnets;
+mod calls;
 mod cgroups;
 mod chain;
 mod check;
-mod collect;
 mod containerd;
 mod delegate;
+mod delegate_input;
 mod documents;
-mod existing;
+mod existing_interface;
+mod gc;
+mod isolation;
 mod log;
 mod podman;
-mod recorder;
+mod recorded_config;
 mod requests;
-mod saved;
-mod shape;
+mod result_overrides;
 mod status;
 mod subnets;
-mod support;
 mod versions;
-mod witness;
+mod witness_plugin;

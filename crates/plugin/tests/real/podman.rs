@@ -12,8 +12,8 @@ use lab::{Address, EchoServer, Family, Ignore, Netns, Node, Output, Snapshot, ev
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::calls::*;
 use crate::cgroups;
-use crate::support::*;
 
 /// Nothing outside of the node: by default podman's locks are in `/dev/shm`, which is the host's.
 /// The container's own cgroups are, and conmon shall have none.

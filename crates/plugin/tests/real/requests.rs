@@ -4,8 +4,8 @@ use lab::{Netns, Noop};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
-use crate::witness::Witness;
+use crate::calls::*;
+use crate::witness_plugin::Witness;
 
 /// The ways to ask for an address.
 #[rstest]

@@ -4,7 +4,7 @@ use lab::{Netns, Node, Noop, Outcome};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 fn status(node: &Node, conf: &Value) -> Outcome {
     run(node, &call("STATUS", conf))
@@ -40,7 +40,7 @@ fn the_delegates_own_error_is_passed_on(#[case] member: Option<usize>) {
     let outcome = status(&node, &conf);
     let message = refused(&outcome, 51);
     assert!(message.contains("the uplink is down"), "{message}");
-    ill.behave().unwrap();
+    ill.reset().unwrap();
     status(&node, &conf).ok().unwrap();
     let expected: &[&str] = if member.is_some() { &["STATUS"] } else { &[] };
     let seen = well.verbs().unwrap();
@@ -94,9 +94,9 @@ fn other_verbs_work_though_status_fails() {
     );
     noop.report_error(50, "not now").unwrap();
     refused(&status(&node, &conf), 50);
-    noop.behave().unwrap();
+    noop.reset().unwrap();
     noop.report_result(&json!({"cniVersion": "1.1.0"})).unwrap();
     ask("ADD", &conf, &pod).ok().unwrap();
-    noop.behave().unwrap();
+    noop.reset().unwrap();
     ask("DEL", &conf, &pod).ok().unwrap();
 }

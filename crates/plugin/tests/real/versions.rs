@@ -4,7 +4,7 @@ use lab::{Node, Pod, tools};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::*;
+use crate::calls::*;
 
 const DUAL: &str = "\
 HEADCNI_NETWORK=10.244.0.0/16

@@ -50,7 +50,7 @@ impl Lab {
         }
     }
 
-    pub(crate) fn headscale(&self) -> Headscale<'_> {
+    pub(crate) fn headscale(&self) -> Headscale {
         Headscale::start(&self.server, &HEADSCALE, SERVER.into()).unwrap()
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn open_policy() -> Value {
 }
 
 /// A pre-auth key and its id.
-pub(crate) fn new_key(server: &Headscale<'_>) -> (String, String) {
+pub(crate) fn new_key(server: &Headscale) -> (String, String) {
     let args = ["preauthkeys", "create", "--tags", TAG, "-o", "json"];
     let created = server.cli(args).unwrap();
     let key = created["key"]
@@ -75,7 +75,7 @@ pub(crate) fn new_key(server: &Headscale<'_>) -> (String, String) {
     (key.to_owned(), created["id"].to_string().replace('"', ""))
 }
 
-pub(crate) fn start(server: &Headscale<'_>, key: &str, prefs: MaskedPrefs) -> StartOptions {
+pub(crate) fn start(server: &Headscale, key: &str, prefs: MaskedPrefs) -> StartOptions {
     let prefs = MaskedPrefs {
         control_url: Some(server.url()),
         ..prefs
@@ -127,7 +127,7 @@ pub(crate) struct TailscaledFixture {
 }
 
 impl TailscaledFixture {
-    pub(crate) fn new(node: &Node, server: Option<&Headscale<'_>>) -> Self {
+    pub(crate) fn new(node: &Node, server: Option<&Headscale>) -> Self {
         let files = TempDir::new().unwrap();
         let [state_dir, socket] = ["state", "ts.sock"].map(|name| files.path().join(name));
         let mut spec = spec(state_dir, socket, node.netns_file());
@@ -212,7 +212,7 @@ pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<
 /// Starts a tailscaled in a node, and joins the tailnet.
 pub(crate) async fn join_node(
     node: &Node,
-    server: &Headscale<'_>,
+    server: &Headscale,
     route: &str,
 ) -> (TailscaledFixture, Supervisor) {
     let tailscaled = TailscaledFixture::new(node, Some(server));

@@ -172,7 +172,7 @@ async fn a_join_times_out_and_tailscaled_continues_to_retry() {
     assert!(error.to_string().contains("within 5s"), "{error}");
 
     // tailscaled retries without us.
-    server.resume().unwrap();
+    server.restart().unwrap();
     until("the node has joined", async || {
         let status = tailscaled.api().status().await.unwrap();
         (status.state == BackendState::Running).then_some(())

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use lab::frames::{Frame, Protocol};
+use lab::frames::{Frame, IpNumber};
 use lab::{Capture, Netns};
 use tailscaled::localapi::PingType;
 
@@ -60,6 +60,6 @@ fn is_reply_to_probe(frame: &Frame) -> bool {
     let resolver = IpAddr::from([100, 100, 100, 100]);
     let kind = frame.ip_payload().and_then(<[u8]>::first);
     frame.ip_destination() == Some(resolver)
-        && frame.protocol() == Some(Protocol::ICMP)
+        && frame.protocol() == Some(IpNumber::ICMP)
         && kind == Some(&TIME_EXCEEDED)
 }

@@ -1,4 +1,4 @@
-//! Lease stores of a given size, written as host-local writes them.
+//! Lease stores of a given size, in host-local's format.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -7,42 +7,39 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// All stores are of one network.
 pub(super) const NETWORK: &str = "bench";
 
 const SUBNET: &str = "10.64.0.0/15";
 const BASE: u32 = u32::from_be_bytes([10, 64, 0, 0]);
-/// Behind the network and the gateway.
+/// After the network address and the gateway.
 const FIRST: u32 = 2;
-/// Every so manieth address of the leased stretch is free.
+/// Every hundredth address is free.
 const HOLE_EVERY: u32 = 100;
 
-/// How much of the range is leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// The range is a /15.
-    Ample,
-    /// The range ends where the leases do: 99 % are leased.
-    Scarce,
+pub(super) enum Range {
+    /// A /15.
+    Large,
+    /// It ends where the leases do: 99 % are leased.
+    NearlyFull,
 }
 
 /// The ranges of a configuration over a store of `count` leases.
-pub(super) fn ranges(count: u32, room: Room) -> Value {
-    match room {
-        Room::Ample => json!([[{ "subnet": SUBNET }]]),
-        Room::Scarce => json!([[{
+pub(super) fn ranges(count: u32, range: Range) -> Value {
+    match range {
+        Range::Large => json!([[{ "subnet": SUBNET }]]),
+        Range::NearlyFull => json!([[{
             "subnet": SUBNET,
             "rangeStart": address(0),
-            // One past the last, so that it isn't quite full even when it is small.
+            // One address after the last, so that a small range has a free one.
             "rangeEnd": next(address(count.max(1) - 1)),
         }]]),
     }
 }
 
-/// Writes `count` leases below `data_dir`.
 #[expect(
     clippy::disallowed_methods,
-    reason = "nobody looks at a store before all of it is written"
+    reason = "nothing reads the store before it is complete"
 )]
 pub(super) fn write(data_dir: &Path, count: u32) -> Result<()> {
     let dir = data_dir.join(NETWORK);
@@ -67,7 +64,7 @@ fn next(address: Ipv4Addr) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(address) + 1)
 }
 
-/// As long as containerd's, and in no order.
+/// As long as containerd's ids, and unordered.
 fn container(nth: u32) -> String {
     let scattered = u64::from(nth).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{scattered:016x}{nth:048x}")

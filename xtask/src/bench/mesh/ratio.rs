@@ -1,4 +1,4 @@
-//! What one has of the other, and how exactly that is known.
+//! Ratios with their standard error.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -10,9 +10,11 @@ pub(super) struct Ratio {
 }
 
 impl Ratio {
-    /// Of numbers in pairs: those at the same place were measured together, so that what slowed both
-    /// down says nothing about their ratio.
-    #[expect(clippy::cast_precision_loss, reason = "nobody measures 2^52 times")]
+    /// Of pairs that were measured together: what slows both down does not change their ratio.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "there are fewer than 2^52 samples"
+    )]
     pub(super) fn of_pairs(of: &[f64], to: &[f64]) -> Self {
         let value = mean(of) / mean(to);
         let count = of.len().min(to.len()) as f64;
@@ -29,8 +31,11 @@ impl Display for Ratio {
     }
 }
 
-/// Nothing has no mean, which is no number.
-#[expect(clippy::cast_precision_loss, reason = "nobody measures 2^52 times")]
+/// Not a number if there are no samples.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "there are fewer than 2^52 samples"
+)]
 pub(super) fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
 }
@@ -40,19 +45,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_slows_both_down_makes_a_ratio_no_less_exact() {
+    fn the_error_ignores_what_slows_both_down() {
         let ratio = Ratio::of_pairs(&[9.0, 90.0, 1.8], &[10.0, 100.0, 2.0]);
         assert_eq!(ratio.to_string(), "0.900 ± 0.000");
     }
 
     #[test]
-    fn a_ratio_is_as_exact_as_its_pairs_agree() {
+    fn the_error_is_how_much_pairs_differ() {
         let ratio = Ratio::of_pairs(&[8.0, 12.0], &[10.0, 10.0]);
         assert_eq!(ratio.to_string(), "1.000 ± 0.200");
     }
 
     #[test]
-    fn without_numbers_there_is_no_ratio() {
+    fn without_samples_there_is_no_ratio() {
         assert!(Ratio::of_pairs(&[], &[]).value.is_nan());
     }
 }

@@ -1,135 +1,104 @@
-//! The measurements as Markdown, and the goals next to them.
+//! Tables of the mesh, and its goals.
 
 use std::time::Duration;
 
 use lab::Latency;
 
 use super::Rates;
-use super::by_way::{ByWay, numbers};
 use super::ratio::{Ratio, mean};
-use super::way::Sent;
-use crate::bench::table::percentile;
+use super::samples::{Samples, numbers};
+use super::two_nodes::Sent;
+use crate::bench::table::{self, Goal, markdown, percentile};
 
-/// How much of what nodes have between them pods must have.
-const LEAST_RATIO: f64 = 0.95;
-const LONGEST_JOIN: Duration = Duration::from_secs(10);
+/// Of pods to nodes.
+const MIN_RATIO: f64 = 0.95;
+const MAX_JOIN: Duration = Duration::from_secs(10);
 
-/// What goes through.
+/// TCP throughput, means of all samples.
 pub(super) fn rates(all: &[Rates]) -> String {
-    let mut lines = vec![
-        "\
-TCP, means of all turns; a ratio has its standard error with it.
-
-| connections | family | no mesh | nodes | pods | pods / nodes | pods / no mesh |
-|--:|---|--:|--:|--:|--:|--:|"
-            .to_owned(),
-    ];
-    for Rates { streams, sent } in all {
+    let rows = all.iter().map(|Rates { streams, sent }| {
         let [plain, nodes, pods] =
             [&sent.underlay, &sent.nodes, &sent.pods].map(|sent| numbers(sent, speed));
-        lines.push(format!(
-            "| {streams} | {} | {} | {} | {} | {} | {:.2} |",
-            sent.family.name(),
+        vec![
+            sent.family.name().to_owned(),
+            streams.to_string(),
             megabits(&plain),
             megabits(&nodes),
             megabits(&pods),
-            sent.pods_to_nodes(speed),
-            mean(&pods) / mean(&plain)
-        ));
-    }
-    lines.join("\n")
+            sent.pods_to_nodes(speed).to_string(),
+            format!("{:.2}", mean(&pods) / mean(&plain)),
+        ]
+    });
+    let head = "family | connections | no mesh | nodes | pods | pods / nodes | pods / no mesh";
+    markdown(1, head, rows)
 }
 
-/// What it costs. A busy machine is slower, but has to do the same.
+/// CPU seconds of both tailscaleds per gigabyte. They include most of the kernel's work for pods.
 pub(super) fn costs(all: &[Rates]) -> String {
-    let mut lines = vec![
-        "\
-Processor time of both tailscaleds for a gigabyte, with most of what the kernel does to take packets to
-pods: means of all turns.
-
-| connections | family | nodes | pods | nodes / pods |
-|--:|---|--:|--:|--:|"
-            .to_owned(),
-    ];
-    for Rates { streams, sent } in all {
-        let cost = |sent: &Sent| sent.cost;
-        lines.push(format!(
-            "| {streams} | {} | {:.2} s | {:.2} s | {} |",
-            sent.family.name(),
-            mean(&numbers(&sent.nodes, cost)),
-            mean(&numbers(&sent.pods, cost)),
-            sent.nodes_to_pods(cost)
-        ));
-    }
-    lines.join("\n")
+    let rows = all.iter().map(|Rates { streams, sent }| {
+        let cost = |sent: &Sent| sent.cpu_per_gigabyte;
+        vec![
+            sent.family.name().to_owned(),
+            streams.to_string(),
+            format!("{:.2} s", mean(&numbers(&sent.nodes, cost))),
+            format!("{:.2} s", mean(&numbers(&sent.pods, cost))),
+            sent.nodes_to_pods(cost).to_string(),
+        ]
+    });
+    let head = "tailscaled's CPU per GB | connections | nodes | pods | nodes / pods";
+    markdown(1, head, rows)
 }
 
-/// How long packets take.
-pub(super) fn latencies(all: &[ByWay<Latency>]) -> String {
-    let mut lines = vec![
-        "\
-Ping: of all turns, the mean of their medians and of their 99th percentiles.
-
-| family | p50 no mesh | nodes | pods | nodes / pods | p99 no mesh | nodes | pods | lost |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-            .to_owned(),
-    ];
-    for pings in all {
-        let turns = [&pings.underlay, &pings.nodes, &pings.pods];
+/// Means over all samples of their p50 and p99.
+pub(super) fn latencies(all: &[Samples<Latency>]) -> String {
+    let rows = all.iter().map(|pings| {
+        let samples = [&pings.underlay, &pings.nodes, &pings.pods];
         let means = |number: fn(&Latency) -> f64| {
-            turns.map(|turns| format!("{:.3} ms", mean(&numbers(turns, number)) * 1000.0))
+            samples.map(|of| format!("{:.3} ms", mean(&numbers(of, number)) * 1000.0))
         };
-        let all_turns = turns.into_iter().flatten();
-        lines.push(format!(
-            "| {} | {} | {} | {} | {} |",
-            pings.family.name(),
-            means(p50).join(" | "),
-            pings.nodes_to_pods(p50),
-            means(|ping| ping.p99.as_secs_f64()).join(" | "),
-            all_turns.map(|ping| ping.lost).sum::<usize>()
-        ));
-    }
-    lines.join("\n")
+        let lost = samples.into_iter().flatten().map(|ping| ping.lost);
+        let mut row = vec![pings.family.name().to_owned()];
+        row.extend(means(p50));
+        row.push(pings.nodes_to_pods(p50).to_string());
+        row.extend(means(|ping| ping.p99.as_secs_f64()));
+        row.push(lost.sum::<usize>().to_string());
+        row
+    });
+    let head =
+        "ping | p50 no mesh | nodes | pods | nodes / pods | p99 no mesh | nodes | pods | lost";
+    markdown(1, head, rows)
 }
 
-/// How soon nodes served.
 pub(super) fn joins(times: &[Duration]) -> String {
     let seconds = |time: &Duration| format!("{:.1} s", time.as_secs_f64());
     let all: Vec<String> = times.iter().map(seconds).collect();
     format!(
-        "A node that knows nothing, from the daemon's start until the mesh serves its pods: {}.",
+        "From a new node's daemon start until its pod CIDRs are served: {}.",
         all.join(", ")
     )
 }
 
-/// Whether all is as it should be.
-pub(super) fn goals(rates: &[Rates], pings: &[ByWay<Latency>], joins: &[Duration]) -> String {
-    let row = |goal: &str, measured: String, is_met: bool| {
-        let verdict = if is_met { "met" } else { "**missed**" };
-        format!("| {goal} | {measured} | {verdict} |")
+pub(super) fn goals(rates: &[Rates], pings: &[Samples<Latency>], joins: &[Duration]) -> String {
+    // Without samples the ratio is not a number, and the goal is missed.
+    let compare = |goal: String, ratio: Ratio| -> Goal {
+        (goal, ratio.to_string(), Some(ratio.value >= MIN_RATIO))
     };
-    let mut lines = vec!["| goal | measured | |\n|---|--:|---|".to_owned()];
-    let mut compare = |goal: &str, ratio: Ratio| {
-        // Without turns it is no number, and not met.
-        lines.push(row(goal, ratio.to_string(), ratio.value >= LEAST_RATIO));
-    };
-    for Rates { streams, sent } in rates {
+    let throughput = rates.iter().map(|Rates { streams, sent }| {
         let family = sent.family.name();
-        let goal = format!("pods / nodes ≥ {LEAST_RATIO}, {family}, {streams} at once");
-        compare(&goal, sent.pods_to_nodes(speed));
-    }
-    for pings in pings {
-        let family = pings.family.name();
-        let goal = format!("ping, nodes / pods ≥ {LEAST_RATIO}, {family}");
-        compare(&goal, pings.nodes_to_pods(p50));
-    }
+        let goal = format!("{family}, {streams} connections: pods / nodes ≥ {MIN_RATIO}");
+        compare(goal, sent.pods_to_nodes(speed))
+    });
+    let latency = pings.iter().map(|pings| {
+        let goal = format!("{}, ping: nodes / pods ≥ {MIN_RATIO}", pings.family.name());
+        compare(goal, pings.nodes_to_pods(p50))
+    });
     let join = percentile(joins, 50);
-    lines.push(row(
-        &format!("a node serves within {} s", LONGEST_JOIN.as_secs()),
+    let join = (
+        format!("a new node is served within {} s", MAX_JOIN.as_secs()),
         format!("{:.1} s", join.as_secs_f64()),
-        !joins.is_empty() && join <= LONGEST_JOIN,
-    ));
-    lines.join("\n")
+        Some(!joins.is_empty() && join <= MAX_JOIN),
+    );
+    table::goals(throughput.chain(latency).chain([join]))
 }
 
 fn speed(sent: &Sent) -> f64 {
@@ -151,10 +120,10 @@ mod tests {
     use super::*;
 
     fn measured(pods: [f64; 3]) -> Vec<Rates> {
-        let sent = |speeds: [f64; 3], cost| {
+        let sent = |speeds: [f64; 3], cpu_per_gigabyte| {
             let sent = speeds.map(|bits_per_second| Sent {
                 bits_per_second,
-                cost,
+                cpu_per_gigabyte,
             });
             sent.to_vec()
         };
@@ -168,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn ways_stand_side_by_side() {
+    fn endpoints_are_side_by_side() {
         let all = measured([1e8, 2e8, 3e8]);
         let table = rates(&all);
-        let row = "| 1 | IPv4 | 2000 Mbit/s | 200 Mbit/s | 200 Mbit/s | 1.000 ± 0.000 | 0.10 |";
+        let row = "| IPv4 | 1 | 2000 Mbit/s | 200 Mbit/s | 200 Mbit/s | 1.000 ± 0.000 | 0.10 |";
         assert!(table.contains(row), "{table}");
-        let row = "| 4 | IPv6 | 6.00 s | 8.00 s | 0.750 ± 0.000 |";
+        let row = "| IPv6 | 4 | 6.00 s | 8.00 s | 0.750 ± 0.000 |\n";
         assert!(costs(&all).ends_with(row), "{}", costs(&all));
         assert_eq!(
             table.lines().filter(|line| line.contains("Mbit")).count(),
@@ -197,9 +166,9 @@ mod tests {
         );
     }
 
-    /// By both families: two turns of nodes and of pods, the second twice as long as the first.
-    fn pings(nodes: u64, pods: u64) -> Vec<ByWay<Latency>> {
-        let turns = |ms: u64| {
+    /// Two samples of nodes and of pods per family, the second twice as long as the first.
+    fn pings(nodes: u64, pods: u64) -> Vec<Samples<Latency>> {
+        let samples = |ms: u64| {
             let latency = |ms| Latency {
                 least: Duration::from_millis(ms),
                 average: Duration::from_millis(ms),
@@ -211,18 +180,18 @@ mod tests {
         };
         let mut all = no_latencies();
         for pings in &mut all {
-            pings.underlay = turns(10);
-            pings.nodes = turns(nodes);
-            pings.pods = turns(pods);
+            pings.underlay = samples(10);
+            pings.nodes = samples(nodes);
+            pings.pods = samples(pods);
         }
         all
     }
 
     #[test]
-    fn a_latency_is_the_mean_of_all_turns() {
+    fn a_latency_is_the_mean_of_all_samples() {
         let text = latencies(&pings(90, 100));
         let row = "| IPv6 | 15.000 ms | 135.000 ms | 150.000 ms | 0.900 ± 0.000 \
-                   | 150.000 ms | 1350.000 ms | 1500.000 ms | 6 |";
+                   | 150.000 ms | 1350.000 ms | 1500.000 ms | 6 |\n";
         assert!(text.ends_with(row), "{text}");
     }
 }

@@ -1,42 +1,42 @@
-//! What it brings that the kernel joins UDP packets before they are forwarded, as the daemon has it do
-//! by `tailscale.tuneLinks`.
+//! The effect of UDP GRO forwarding, which the daemon enables by `tailscale.tuneLinks`.
 //!
-//! It counts where packets for tailscaled are forwarded, so there it has a network of its own. And it
-//! counts where packets come one by one, as network cards bring them: a veth hands over what the
-//! sender had not divided yet, and there would be nothing to join.
+//! It matters where packets for tailscaled are forwarded, so tailscaled has its own netns here, and where
+//! packets arrive one by one as from a network card, so segmentation offload of the veths is off.
 
 use anyhow::Result;
-use lab::{Cluster, Grounds, Load, Netns, Site, UPLINK};
+use lab::scenario::{MeshCluster, Site, Topology};
+use lab::{Load, Netns, UPLINK};
 
 use super::ratio::Ratio;
-use super::way::{Stage, Way};
-use super::{Family, SPELL, STREAMS, report};
+use super::two_nodes::{Endpoints, TwoNodes};
+use super::{IpFamily, SAMPLE_TIME, STREAMS, report};
+use crate::bench::table::markdown;
 
-/// Bits per second of pods with it and without it, round by round.
+/// Bits per second between pods with it and without it.
 pub(super) struct Tuning {
     streams: u8,
     on: Vec<f64>,
     off: Vec<f64>,
 }
 
-/// Makes a cluster of its own, and has pods with it and without it take turns.
+/// Samples with it and without it alternate.
 pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
-    let grounds = Grounds::new(&[Site::Open, Site::Open])?;
+    let grounds = Topology::new(&[Site::Open, Site::Open])?;
     for node in &grounds.nodes {
         for [feature, state] in [["tx-udp-segmentation", "off"], ["gro", "on"]] {
             node.run(["ethtool", "-K", UPLINK, feature, state])?;
         }
     }
-    let mut cluster = Cluster::new(&grounds)?;
-    for member in &cluster.members {
+    let mut cluster = MeshCluster::on(grounds)?;
+    for member in &cluster.nodes {
         let config = member.config(&cluster.headscale.url());
-        member.configure(&format!("{config}  namespace: own\n"))?;
+        member.configure(&format!("{config}  netns: own\n"))?;
     }
-    cluster.start()?;
-    let stage = Stage::new(&cluster)?;
-    stage.await_direct(&cluster)?;
-    // Daemons would put back what is changed here. Packets don't need them.
-    for member in &mut cluster.members {
+    cluster.start_daemons()?;
+    let nodes = TwoNodes::new(&cluster)?;
+    nodes.await_direct(&cluster)?;
+    // The daemons would repair what is changed here; packets flow without them.
+    for member in &mut cluster.nodes {
         member.kill_daemon()?;
     }
     let mut all = STREAMS.map(|streams| Tuning {
@@ -48,7 +48,7 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
         for tuning in &mut all {
             // Neither is always the first of a pair.
             for is_on in [round % 2 == 0, round % 2 == 1] {
-                let rate = rate(&stage, tuning.streams, is_on)?;
+                let rate = rate(&nodes, tuning.streams, is_on)?;
                 let rates = if is_on {
                     &mut tuning.on
                 } else {
@@ -61,33 +61,29 @@ pub(super) fn measure(rounds: usize) -> Result<Vec<Tuning>> {
     Ok(all.into())
 }
 
-fn rate(stage: &Stage<'_>, streams: u8, is_on: bool) -> Result<f64> {
+fn rate(nodes: &TwoNodes, streams: u8, is_on: bool) -> Result<f64> {
     let switch = if is_on { "on" } else { "off" };
-    stage.on_nodes(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
+    nodes.run_on_both(&["ethtool", "-K", UPLINK, "rx-udp-gro-forwarding", switch])?;
     let load = Load::Tcp { streams };
-    let sent = stage.throughput(Way::Pods, Family::Ipv4, load, SPELL)?;
+    let sent = nodes.throughput(Endpoints::Pods, IpFamily::Ipv4, load, SAMPLE_TIME)?;
     Ok(sent.bits_per_second)
 }
 
 pub(super) fn report(all: &[Tuning]) -> String {
-    let mut lines = vec![
-        "\
-Pod to pod by IPv4, tailscaled in a network of its own, uplinks that bring packets one by one, with UDP GRO
-forwarding on them and without:
-
-| connections | off | on | ratio |
-|--:|--:|--:|--:|"
-            .to_owned(),
-    ];
-    for Tuning { streams, on, off } in all {
-        lines.push(format!(
-            "| {streams} | {} | {} | {} |",
+    let rows = all.iter().map(|Tuning { streams, on, off }| {
+        let ratio = Ratio::of_pairs(on, off).to_string();
+        vec![
+            streams.to_string(),
             report::megabits(off),
             report::megabits(on),
-            Ratio::of_pairs(on, off)
-        ));
-    }
-    lines.join("\n")
+            ratio,
+        ]
+    });
+    markdown(
+        0,
+        "connections | UDP GRO forwarding off | on | on / off",
+        rows,
+    )
 }
 
 #[cfg(test)]
@@ -95,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_states_are_shown_side_by_side() {
+    fn both_states_are_in_one_row() {
         let tuning = Tuning {
             streams: 4,
             on: vec![1e8, 2e8],
@@ -103,7 +99,7 @@ mod tests {
         };
         let text = report(&[tuning]);
         assert!(
-            text.ends_with("| 4 | 150 Mbit/s | 150 Mbit/s | 1.000 ± 0.000 |"),
+            text.ends_with("| 4 | 150 Mbit/s | 150 Mbit/s | 1.000 ± 0.000 |\n"),
             "{text}"
         );
     }

@@ -1,4 +1,4 @@
-//! How many system calls a command makes, its children included.
+//! Number of system calls of a command and its children.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use lab::with_clean_environment;
 
-/// The same command, with each of its system calls added to a log.
+/// The same command under strace.
 pub(super) fn into(log: &Path, command: &Command) -> Command {
     let mut traced = Command::new("strace");
     with_clean_environment(&mut traced)
@@ -25,13 +25,12 @@ pub(super) fn into(log: &Path, command: &Command) -> Command {
     traced
 }
 
-/// The number of system calls in a log.
 pub(super) fn count(log: &Path) -> Result<usize> {
     let text = fs::read(log).with_context(|| format!("read {}", log.display()))?;
     Ok(calls(&String::from_utf8_lossy(&text)))
 }
 
-/// A call that another process interrupts has two lines.
+/// A call during which another process is scheduled has two lines.
 fn calls(log: &str) -> usize {
     log.lines()
         .filter(|line| !line.contains("resumed>"))
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_is_resumed_counts_once() {
+    fn a_resumed_call_counts_once() {
         let log = "7 read(0, <unfinished ...>\n8 close(3) = 0\n7 <... read resumed>\"\", 9) = 0\n";
         assert_eq!(calls(log), 2);
     }

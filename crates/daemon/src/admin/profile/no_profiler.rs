@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 
-/// What there is to say.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this headcni-daemon was built without a profiler: build it for x86_64 or aarch64 with the \
@@ -19,23 +18,7 @@ impl ProfilerError {
     }
 }
 
-/// Nothing is sampled.
-#[derive(Debug)]
-pub(super) struct Sampling;
-
-/// Does nothing.
-pub(super) fn sample() -> Sampling {
-    Sampling
-}
-
-/// Says so.
-#[expect(clippy::unused_async, reason = "the profiler's has to wait")]
+#[expect(clippy::unused_async, reason = "the profiler's is asynchronous")]
 pub(super) async fn cpu_profile(_: Duration) -> Result<Vec<u8>, ProfilerError> {
-    Err(ProfilerError)
-}
-
-/// Says so.
-#[expect(clippy::unused_async, reason = "the profiler's has to wait")]
-pub(super) async fn heap_profile() -> Result<Vec<u8>, ProfilerError> {
     Err(ProfilerError)
 }

@@ -1,7 +1,7 @@
-//! Random histories with crashes in between, compared with a model.
+//! Random sequences of operations and crashes, compared with a model.
 //!
-//! Whatever happens: no two living owners share an address, no address is lost for ever, and an
-//! owner has an address from every set or from none.
+//! Invariants: no two owners share an address, no address leaks, and an owner has an address from
+//! every set or from none.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::*;
 const OWNERS: u8 = 8;
 
 #[derive(Clone, Debug)]
-enum Step {
-    Lease {
+enum Operation {
+    StoredLease {
         owner: u8,
         strategy: u8,
         crash: Option<u32>,
@@ -22,8 +22,8 @@ enum Step {
         owner: u8,
         crash: Option<u32>,
     },
-    Collect {
-        living: u8,
+    Gc {
+        live: u8,
         crash: Option<u32>,
     },
     Reboot,
@@ -36,17 +36,17 @@ enum Step {
     },
 }
 
-fn any_step() -> impl proptest::strategy::Strategy<Value = Step> {
+fn any_operation() -> impl proptest::strategy::Strategy<Value = Operation> {
     let crash = || prop_oneof![3 => Just(None), 1 => (0..12_u32).prop_map(Some)];
     prop_oneof![
         6 => (0..OWNERS, 0..3_u8, crash())
-            .prop_map(|(owner, strategy, crash)| Step::Lease { owner, strategy, crash }),
-        4 => (0..OWNERS, crash()).prop_map(|(owner, crash)| Step::Release { owner, crash }),
-        1 => (any::<u8>(), crash()).prop_map(|(living, crash)| Step::Collect { living, crash }),
-        1 => Just(Step::Reboot),
+            .prop_map(|(owner, strategy, crash)| Operation::StoredLease { owner, strategy, crash }),
+        4 => (0..OWNERS, crash()).prop_map(|(owner, crash)| Operation::Release { owner, crash }),
+        1 => (any::<u8>(), crash()).prop_map(|(live, crash)| Operation::Gc { live, crash }),
+        1 => Just(Operation::Reboot),
         1 => (0..OWNERS, 2..7_u8)
-            .prop_map(|(owner, address)| Step::HostLocalLease { owner, address }),
-        1 => (0..OWNERS).prop_map(|owner| Step::HostLocalRelease { owner }),
+            .prop_map(|(owner, address)| Operation::HostLocalLease { owner, address }),
+        1 => (0..OWNERS).prop_map(|owner| Operation::HostLocalRelease { owner }),
     ]
 }
 
@@ -54,39 +54,39 @@ fn name(number: u8) -> String {
     format!("c{number}")
 }
 
-/// A directory that costs no disk, where there is one: thousands of histories take a while.
+/// A tmpfs makes thousands of sequences fast.
 fn in_memory() -> TempDir {
     TempDir::new_in("/dev/shm")
         .or_else(|_| TempDir::new())
         .unwrap()
 }
 
-/// What must be: addresses that were handed out and not asked back since.
+/// The addresses that each owner has.
 type Model = BTreeMap<u8, Vec<IpAddr>>;
 
-struct World {
+struct ModeledStore {
     directory: TempDir,
     sets: [RangeSet; 2],
     model: Model,
-    /// Owners whose last call was cut off: they have one of these numbers of addresses, or none.
-    unsure: BTreeMap<u8, Vec<usize>>,
+    /// Owners whose last call crashed have one of these numbers of addresses, or none.
+    uncertain: BTreeMap<u8, Vec<usize>>,
 }
 
-impl World {
+impl ModeledStore {
     fn new() -> Self {
         Self {
             directory: in_memory(),
             sets: [set("10.1.0.0/29"), set("fd00::/125")],
             model: Model::new(),
-            unsure: BTreeMap::new(),
+            uncertain: BTreeMap::new(),
         }
     }
 
-    fn open(&self) -> Result<Session, StoreError> {
+    fn open(&self) -> Result<LockedStore, StoreError> {
         store(&self.directory).open()
     }
 
-    fn session(&self) -> Session {
+    fn locked(&self) -> LockedStore {
         self.open().unwrap()
     }
 
@@ -94,35 +94,36 @@ impl World {
         self.directory.path().join("net")
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Operation) {
         match step {
-            Step::Lease {
+            Operation::StoredLease {
                 owner,
                 strategy,
                 crash,
             } => self.lease(*owner, *strategy, *crash),
-            Step::Release { owner, crash } => {
+            Operation::Release { owner, crash } => {
                 let outcome = crashing(*crash, || {
                     self.open()?.release(&super::owner(&name(*owner)))
                 });
                 self.forget(*owner, outcome.is_ok());
             }
-            Step::Collect { living, crash } => {
-                let lives = |number: u8| living & (1 << number) != 0;
-                let is_live = |o: &Owner| (0..OWNERS).any(|n| o.container() == name(n) && lives(n));
-                let outcome = crashing(*crash, || self.open()?.collect(&is_live));
+            Operation::Gc { live, crash } => {
+                let lives = |number: u8| live & (1 << number) != 0;
+                let is_live =
+                    |o: &LeaseOwner| (0..OWNERS).any(|n| o.container() == name(n) && lives(n));
+                let outcome = crashing(*crash, || self.open()?.release_orphans(&is_live));
                 for number in (0..OWNERS).filter(|number| !lives(*number)) {
                     self.forget(number, outcome.is_ok());
                 }
             }
-            Step::Reboot => {
-                self.session();
+            Operation::Reboot => {
+                self.locked();
                 reboot(&self.directory);
                 self.model.clear();
-                self.unsure.clear();
+                self.uncertain.clear();
             }
-            Step::HostLocalLease { owner, address } => self.host_local_lease(*owner, *address),
-            Step::HostLocalRelease { owner } => {
+            Operation::HostLocalLease { owner, address } => self.host_local_lease(*owner, *address),
+            Operation::HostLocalRelease { owner } => {
                 let key = format!("{}\r\neth0", name(*owner));
                 for entry in fs::read_dir(self.net()).into_iter().flatten().flatten() {
                     if fs::read_to_string(entry.path()).is_ok_and(|text| text == key) {
@@ -135,8 +136,11 @@ impl World {
     }
 
     fn lease(&mut self, owner: u8, strategy: u8, crash: Option<u32>) {
-        let strategy =
-            [Strategy::Sequential, Strategy::Random, Strategy::DensePack][usize::from(strategy)];
+        let strategy = [
+            AllocationStrategy::Sequential,
+            AllocationStrategy::Random,
+            AllocationStrategy::DensePack,
+        ][usize::from(strategy)];
         let outcome = crashing(crash, || {
             self.open()?.lease(&LeaseRequest {
                 owner: &super::owner(&name(owner)),
@@ -144,7 +148,6 @@ impl World {
                 sets: &self.sets,
                 requested: &[],
                 strategy,
-                is_live: None,
             })
         });
         match outcome {
@@ -161,19 +164,22 @@ impl World {
                     );
                 }
                 self.model.insert(owner, given);
-                self.unsure.remove(&owner);
+                self.uncertain.remove(&owner);
             }
             Err(StoreError::Io { .. }) => {
                 if !self.model.contains_key(&owner) {
-                    self.unsure.entry(owner).or_default().push(self.sets.len());
+                    self.uncertain
+                        .entry(owner)
+                        .or_default()
+                        .push(self.sets.len());
                 }
             }
             Err(StoreError::AlreadyLeased { .. }) => {
-                assert!(self.model.contains_key(&owner) || self.unsure.contains_key(&owner));
+                assert!(self.model.contains_key(&owner) || self.uncertain.contains_key(&owner));
             }
             Err(StoreError::Exhausted { .. }) => {
-                let taken = self.session().usage(&self.sets[0]).unwrap();
-                let other = self.session().usage(&self.sets[1]).unwrap();
+                let taken = self.locked().usage(&self.sets[0]).unwrap();
+                let other = self.locked().usage(&self.sets[1]).unwrap();
                 assert!(taken.leased == taken.capacity || other.leased == other.capacity);
             }
             Err(error) => panic!("{error}"),
@@ -181,7 +187,7 @@ impl World {
     }
 
     fn host_local_lease(&mut self, owner: u8, address: u8) {
-        if self.model.contains_key(&owner) || self.unsure.contains_key(&owner) {
+        if self.model.contains_key(&owner) || self.uncertain.contains_key(&owner) {
             return;
         }
         let address = ip(&format!("10.1.0.{address}"));
@@ -197,15 +203,14 @@ impl World {
     fn forget(&mut self, owner: u8, is_certain: bool) {
         let had = self.model.remove(&owner);
         if is_certain {
-            self.unsure.remove(&owner);
+            self.uncertain.remove(&owner);
         } else if let Some(had) = had {
-            self.unsure.insert(owner, vec![had.len()]);
+            self.uncertain.insert(owner, vec![had.len()]);
         }
     }
 
-    /// The store and the model agree on everything that is certain.
     fn compare(&self) {
-        let leases = self.session().leases().unwrap();
+        let leases = self.locked().leases().unwrap();
         let of = |number: u8| {
             leases
                 .iter()
@@ -217,8 +222,8 @@ impl World {
                 .unwrap_or_default();
             match self.model.get(&number) {
                 Some(expected) => assert_eq!(&has, expected, "owner {number}"),
-                None if self.unsure.contains_key(&number) => {
-                    let whole = &self.unsure[&number];
+                None if self.uncertain.contains_key(&number) => {
+                    let whole = &self.uncertain[&number];
                     assert!(
                         has.is_empty() || whole.contains(&has.len()),
                         "{number} has {has:?}"
@@ -234,15 +239,15 @@ impl World {
         let count = all.len();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), count, "an address with two owners");
+        assert_eq!(all.len(), count, "an address has two owners");
     }
 
-    /// When everybody is gone, every address can be leased again.
-    fn lose_nothing(&self) {
-        self.session().collect(&|_| false).unwrap();
+    /// Without owners, every address can be leased again.
+    fn assert_no_leak(&self) {
+        self.locked().release_orphans(&|_| false).unwrap();
         for number in 0..5 {
             lease(
-                &mut self.session(),
+                &mut self.locked(),
                 &format!("last{number}"),
                 &self.sets,
                 &[],
@@ -256,9 +261,9 @@ fn crashing<T>(
     crash: Option<u32>,
     work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    fuse::light(crash);
+    fault_injection::crash_after(crash);
     let outcome = work();
-    fuse::light(None);
+    fault_injection::crash_after(None);
     outcome
 }
 
@@ -266,14 +271,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_history_shares_loses_or_halves_an_address(
-        steps in prop::collection::vec(any_step(), 1..25),
+    fn no_address_is_shared_or_leaked_and_no_lease_is_partial(
+        steps in prop::collection::vec(any_operation(), 1..25),
     ) {
-        let mut world = World::new();
+        let mut store = ModeledStore::new();
         for step in &steps {
-            world.take(step);
-            world.compare();
+            store.apply(step);
+            store.compare();
         }
-        world.lose_nothing();
+        store.assert_no_leak();
     }
 }

@@ -1,14 +1,13 @@
-//! What containerd, kubelet and kube-proxy are told.
+//! The configuration files of containerd, kubelet and kube-proxy.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{IMAGE, MANIFESTS, ProxyMode, SOCKET, TOLD};
-use crate::cluster::POD_NETWORKS;
+use super::{IMAGE, MANIFESTS, ProxyMode, READ_ONLY_SERVER, SOCKET};
+use crate::scenario::CLUSTER_CIDRS;
 
-/// containerd's. A root without `CAP_SYS_RESOURCE`, as in some virtual machines, can't give
-/// containers the priority that they should have when memory runs out.
+/// `restrict_oom_score_adj`: root without `CAP_SYS_RESOURCE` cannot lower the OOM score of containers.
 pub(super) fn containerd() -> String {
     format!(
         r#"version = 3
@@ -33,8 +32,7 @@ state = "/run/containerd"
     )
 }
 
-/// The kubelet's, of a cluster whose authority this is, or of none. It evicts nobody: the disk and the
-/// memory are the machine's, and others fill them.
+/// Without a CA the kubelet is a standalone one. It evicts nothing: disk and memory are the host's.
 pub(super) fn kubelet(authority: Option<&Path>, cgroup: &str) -> Value {
     let never = [
         "memory.available",
@@ -53,8 +51,7 @@ pub(super) fn kubelet(authority: Option<&Path>, cgroup: &str) -> Value {
         "cgroupRoot": format!("/{cgroup}"),
         "failCgroupV1": false,
         "failSwapOn": false,
-        // It looks whether sysctls of the whole machine are as it wants them, and finds them so: see
-        // the machine's script. Otherwise it would set them.
+        // Otherwise the kubelet would set sysctls of the host. The machine's script covers them.
         "protectKernelDefaults": true,
         "oomScoreAdj": 0,
         "clusterDNS": ["10.96.0.10"],
@@ -64,14 +61,14 @@ pub(super) fn kubelet(authority: Option<&Path>, cgroup: &str) -> Value {
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "5s",
     });
-    let more = authority.map_or_else(alone, clustered);
+    let more = authority.map_or_else(standalone, clustered);
     for (key, value) in more.as_object().into_iter().flatten() {
         config[key] = value.clone();
     }
     config
 }
 
-/// Who may ask the kubelet of a cluster is known to its API server.
+/// Requests are authorized by the API server.
 fn clustered(authority: &Path) -> Value {
     json!({
         "authentication": {
@@ -83,22 +80,22 @@ fn clustered(authority: &Path) -> Value {
     })
 }
 
-/// One that is alone can ask nobody, so only its own node may ask it.
-fn alone() -> Value {
+/// Serves only its own node, without authorization.
+fn standalone() -> Value {
     json!({
         "authentication": {
             "anonymous": { "enabled": true },
             "webhook": { "enabled": false },
         },
         "authorization": { "mode": "AlwaysAllow" },
-        "address": TOLD.ip(),
-        "readOnlyPort": TOLD.port(),
+        "address": READ_ONLY_SERVER.ip(),
+        "readOnlyPort": READ_ONLY_SERVER.port(),
         "staticPodPath": MANIFESTS,
         "fileCheckFrequency": "2s",
     })
 }
 
-/// kube-proxy's. What it would set of conntrack's limits is the whole machine's, so it sets nothing.
+/// Sets no conntrack limits, which are the host's.
 pub(super) fn proxy(node: &str, kubeconfig: &Path, mode: ProxyMode) -> Value {
     let mode = match mode {
         ProxyMode::Nftables => "nftables",
@@ -110,7 +107,7 @@ pub(super) fn proxy(node: &str, kubeconfig: &Path, mode: ProxyMode) -> Value {
         "mode": mode,
         "hostnameOverride": node,
         "oomScoreAdj": 0,
-        "clusterCIDR": POD_NETWORKS.map(|network| network.to_string()).join(","),
+        "clusterCIDR": CLUSTER_CIDRS.map(|network| network.to_string()).join(","),
         "clientConnection": { "kubeconfig": kubeconfig },
         "conntrack": {
             "maxPerCore": 0,

@@ -1,7 +1,7 @@
-//! What a kubelet takes for a machine: a node of the lab with processes and cgroups of its own.
+//! A PID namespace and cgroups on a node, which the kubelet takes for a machine.
 //!
-//! Containers have host names of their own, so the node does not know them for its inhabitants. But
-//! they are in a process namespace whose first process is in the node: the kernel ends them with it.
+//! Containers have their own UTS namespace, so the node would not find their processes. They are in a
+//! PID namespace whose init is in the node: the kernel kills them with it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,12 +17,12 @@ use crate::node::Node;
 use crate::process::{self, Running};
 use crate::wait::eventually;
 
-/// Run by the first process, in its own view of the node's files, with a directory on a disk and the
-/// name of a cgroup. It says that it is there by a file.
+/// The init script, in its own mount namespace. `$1` is a directory on a disk, `$2` the name of a cgroup.
+/// It creates the file `ready` when it is done.
 ///
-/// Sysctls of the whole machine are covered by files that hold what the kubelet wants to see. The
-/// node's `/sys` has no cgroups, but the host's beneath it does. An overlay can't be stacked on the
-/// node's own, so containers' files are on the disk. `wait` takes care of orphans.
+/// Files with the values that the kubelet wants cover sysctls of the host. The node's `/sys` has no
+/// cgroups, but the host's beneath it does. An overlay cannot be stacked on the node's overlay, so
+/// containers are stored on the disk. `wait` reaps orphaned processes.
 const SCRIPT: &str = r#"
 set -eu
 dir=$1 cgroup=$2
@@ -65,20 +65,19 @@ sleep infinity &
 wait
 "#;
 
-/// How long a container may take to end once it was killed.
+/// How long a killed container may take to end.
 const GONE: Duration = Duration::from_secs(10);
 
-/// A place to run programs in.
 #[derive(Debug)]
-pub(super) struct Machine<'a> {
-    node: &'a Node,
-    first: Option<Running>,
+pub(super) struct Machine {
+    node: Node,
+    init: Option<Running>,
     cgroup: String,
 }
 
-impl<'a> Machine<'a> {
-    /// Makes one on a node, with its files in `dir`.
-    pub(super) fn new(node: &'a Node, dir: &Path) -> Result<Self> {
+impl Machine {
+    /// Its files are in `dir`.
+    pub(super) fn new(node: &Node, dir: &Path) -> Result<Self> {
         // Unique on the host, as process ids are.
         let cgroup = format!("headcni-lab-{}", node.holder_pid());
         let mut command = node.command("unshare");
@@ -88,37 +87,36 @@ impl<'a> Machine<'a> {
             .args(["sh", "-c", SCRIPT, "sh"])
             .arg(dir)
             .arg(&cgroup);
-        let first = Running::spawn(&mut command, b"")?;
-        let pid = first.pid();
+        let init = Running::spawn(&mut command, b"")?;
+        let pid = init.pid();
         let mut machine = Self {
-            node,
-            first: Some(first),
+            node: node.clone(),
+            init: Some(init),
             cgroup,
         };
         let ready = || {
-            let has_ended = !Path::new(&format!("/proc/{pid}")).exists();
-            (has_ended || dir.join("ready").exists()).then_some(has_ended)
+            let has_exited = !Path::new(&format!("/proc/{pid}")).exists();
+            (has_exited || dir.join("ready").exists()).then_some(has_exited)
         };
         if eventually(process::DEADLINE, "the machine is made", ready)? {
-            let said = machine.first.take().context("it was started")?;
-            anyhow::bail!("make a machine: {}", said.wait(process::DEADLINE)?.stderr);
+            let init = machine.init.take().context("it was started")?;
+            anyhow::bail!("make a machine: {}", init.wait(process::DEADLINE)?.stderr);
         }
         Ok(machine)
     }
 
-    /// Where containers are accounted for.
     pub(super) fn cgroup(&self) -> &str {
         &self.cgroup
     }
 
-    fn first_pid(&self) -> u32 {
-        self.first.as_ref().map_or(0, Running::pid)
+    fn init_pid(&self) -> u32 {
+        self.init.as_ref().map_or(0, Running::pid)
     }
 }
 
-impl Netns for Machine<'_> {
+impl Netns for Machine {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let pid = self.first_pid();
+        let pid = self.init_pid();
         let mut command = Command::new("nsenter");
         with_clean_environment(&mut command)
             .args(["--target", &pid.to_string(), "--mount", "--uts", "--net"])
@@ -133,19 +131,19 @@ impl Netns for Machine<'_> {
     }
 }
 
-impl Drop for Machine<'_> {
+impl Drop for Machine {
     fn drop(&mut self) {
-        if let Some(first) = self.first.take() {
-            first.kill_group();
-            // That it hangs can't be told to anybody here.
-            let _ = first.wait(process::DEADLINE);
+        if let Some(init) = self.init.take() {
+            init.kill_group();
+            // An error cannot be returned here.
+            let _ = init.wait(process::DEADLINE);
         }
         remove_cgroups(&self.cgroup);
     }
 }
 
-/// The kernel does not take them away with the last process in them, and lets nobody do so before: containers
-/// end a little later than the process that they end with. Should one hang, its cgroups stay, without harm.
+/// A cgroup can be removed only when its last process has ended, which is a little after init. If one
+/// hangs, its cgroups stay, without harm.
 fn remove_cgroups(name: &str) {
     let mounted = Path::new("/sys/fs/cgroup");
     let hierarchies = fs::read_dir(mounted).into_iter().flatten().flatten();
@@ -158,13 +156,13 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Those within first.
+/// Children first.
 fn remove_cgroup(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_cgroup(&entry.path());
         }
     }
-    // Whether it is gone is what the caller looks at.
+    // The caller checks the result.
     let _ = fs::remove_dir(dir);
 }

@@ -1,4 +1,4 @@
-//! A kube-proxy, which can be started again in another mode.
+//! kube-proxy, which can be restarted in another mode.
 
 use std::path::{Path, PathBuf};
 
@@ -13,27 +13,24 @@ use crate::tools::kubernetes::KUBERNETES;
 
 const CONFIG: &str = "kube-proxy.json";
 
-/// How kube-proxy leads packets to Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// What it will be by default.
     Nftables,
-    /// What it is by default, and on most clusters.
+    /// The default of most clusters.
     Iptables,
 }
 
-/// One of a node. Dropped, it is killed.
 #[derive(Debug)]
-pub(super) struct Proxy<'a> {
+pub(super) struct Proxy {
     program: Program,
     node: String,
-    user: User<'a>,
+    user: User,
     dir: PathBuf,
 }
 
-impl<'a> Proxy<'a> {
-    /// One that does not run yet, with its files in `dir`.
-    pub(super) fn new(dir: &Path, node: &str, plane: &ControlPlane<'a>) -> Result<Self> {
+impl Proxy {
+    /// Does not start it.
+    pub(super) fn new(dir: &Path, node: &str, plane: &ControlPlane) -> Result<Self> {
         let args = vec![flag("config", dir.join(CONFIG))];
         let path = KUBERNETES.program("kube-proxy");
         let proxy = Self {
@@ -46,11 +43,11 @@ impl<'a> Proxy<'a> {
         Ok(proxy)
     }
 
-    pub(super) fn start(&mut self, machine: &Machine<'_>) -> Result<()> {
+    pub(super) fn start(&mut self, machine: &Machine) -> Result<()> {
         self.program.start(machine)
     }
 
-    pub(super) fn use_mode(&mut self, mode: ProxyMode, machine: &Machine<'_>) -> Result<()> {
+    pub(super) fn use_mode(&mut self, mode: ProxyMode, machine: &Machine) -> Result<()> {
         self.program.kill()?;
         self.configure(mode)?;
         self.program.start(machine)

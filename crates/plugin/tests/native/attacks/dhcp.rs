@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use lab::frames::{Dhcp, Ipv4};
 use rstest::rstest;
 
-use super::stage::{GATEWAY, Stage};
-use crate::scene::{Scene, dual_stack};
-use crate::talk::udp_socket;
+use super::attacker::{GATEWAY, Stage};
+use crate::connections::udp_socket;
+use crate::networks::{dual_stack, plugin_node};
 
 #[rstest]
 fn no_datagram_of_dhcp_leaves_a_pod_s_link(#[values(67, 68, 546, 547)] port: u16) {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     let family = usize::from(port > 500);
     let own = stage.attacker.ips[family];
     let victim = (stage.victim.ips[family], port);
@@ -32,7 +32,7 @@ fn relays() -> Ipv6Addr {
 
 /// What a server of DHCP on the node gets when a pod looks for one.
 fn is_asked(stage: &Stage) -> bool {
-    let server = udp_socket(&stage.scene.node, Ipv4Addr::UNSPECIFIED.into(), 67);
+    let server = udp_socket(&stage.plugin.node, Ipv4Addr::UNSPECIFIED.into(), 67);
     let message = Dhcp::discover(stage.attacker.mac, 0xfeed);
     let packet = Ipv4::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
     let packet = packet.udp(68, 67, message.bytes());
@@ -48,8 +48,8 @@ fn is_asked(stage: &Stage) -> bool {
 
 #[test]
 fn a_pod_that_asks_for_an_address_is_not_heard() {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     assert!(!is_asked(&stage));
     stage.disarm();
     assert!(is_asked(&stage));

@@ -6,9 +6,9 @@ use lab::frames::{Ethernet, Ipv4};
 use lab::{Capture, Netns};
 use rstest::rstest;
 
-use super::stage::{FORGED, GATEWAY, NODE, PORT, Stage};
-use crate::scene::{Scene, dual_stack};
-use crate::talk::{PATIENCE, udp_socket};
+use super::attacker::{FORGED, GATEWAY, NODE, PORT, Stage};
+use crate::connections::{PATIENCE, udp_socket};
+use crate::networks::{dual_stack, plugin_node};
 
 /// As whom an attacker may pose.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,8 @@ impl Pose {
 // The kernel itself lets no packet from ::1 in, nor forwards one from :: or 0.0.0.0.
 #[case::loopback(Pose::Loopback, &[0])]
 fn nobody_gets_a_packet_with_a_forged_source(#[case] pose: Pose, #[case] families: &[usize]) {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     let targets = |family: usize| {
         let gateway: IpAddr = GATEWAY[family].parse().unwrap();
         let all: IpAddr = ["224.0.0.1", "ff02::1"][family].parse().unwrap();
@@ -80,8 +80,8 @@ fn nobody_gets_a_packet_with_a_forged_source(#[case] pose: Pose, #[case] familie
 #[case("255.255.255.255")]
 #[case("224.0.0.1")]
 fn a_packet_from_nowhere_reaches_no_listener_of_the_node(#[case] to: &str) {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     let source = Pose::Unspecified.address(&stage, 0);
     let to = (to.parse().unwrap(), PORT);
     assert!(!stage.reaches_node(source, to));
@@ -91,26 +91,26 @@ fn a_packet_from_nowhere_reaches_no_listener_of_the_node(#[case] to: &str) {
 
 #[test]
 fn a_connection_of_two_pods_survives_a_third_that_poses_as_one_of_them() {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
-    let friend = scene.attached("friend", &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
+    let friend = plugin.attached("friend", &dual_stack());
     for family in [0, 1] {
         let own = stage.victim.ips[family];
         let listener = udp_socket(&stage.victim.pod, own, PORT);
-        let caller = udp_socket(&friend.0, crate::talk::unspecified(own), 4000);
-        let posing = crate::scene::ip(&friend.1, family).parse().unwrap();
+        let caller = udp_socket(&friend.0, crate::connections::unspecified(own), 4000);
+        let posing = crate::networks::ip(&friend.1, family).parse().unwrap();
         for _ in 0..3 {
             stage.send(&stage.datagram(posing, (own, PORT), b"lie"));
-            crate::talk::exchange(&caller, &listener, own).unwrap();
+            crate::connections::exchange(&caller, &listener, own).unwrap();
         }
     }
 }
 
 #[test]
 fn a_forged_link_layer_source_goes_no_further_than_the_attacker_s_link() {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
-    let neighbours = || scene.node.run(["ip", "neighbour"]).unwrap().stdout;
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
+    let neighbours = || plugin.node.run(["ip", "neighbour"]).unwrap().stdout;
     let before = neighbours();
     let mut capture = Capture::start(&stage.victim.pod, "eth0").unwrap();
     for mac in [FORGED, stage.victim.mac, stage.victim.host_mac] {

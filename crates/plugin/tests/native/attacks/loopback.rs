@@ -7,9 +7,9 @@ use lab::{Capture, Netns};
 use rstest::rstest;
 use serde_json::json;
 
-use super::stage::{PORT, Stage};
-use crate::scene::{Scene, dual_stack, with};
-use crate::talk::PATIENCE;
+use super::attacker::{PORT, Stage};
+use crate::connections::PATIENCE;
+use crate::networks::{dual_stack, plugin_node, with};
 
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// `kube-proxy` sets it to serve node ports on 127.0.0.1.
@@ -25,7 +25,7 @@ fn is_answered(stage: &Stage, to: Ipv4Addr, port: u16) -> bool {
     };
     syn(to, 4000, port);
     // A closed port of the node refuses, which is an answer, too.
-    syn(super::stage::GATEWAY[0].parse().unwrap(), MARK, 1);
+    syn(super::attacker::GATEWAY[0].parse().unwrap(), MARK, 1);
     let seen = capture.until(PATIENCE, |frame| frame.ports() == Some((1, MARK)));
     let seen = seen.unwrap();
     seen.iter().any(|frame| frame.ports() == Some((port, 4000)))
@@ -35,13 +35,13 @@ fn is_answered(stage: &Stage, to: Ipv4Addr, port: u16) -> bool {
 #[case::set_before(true)]
 #[case::set_after(false)]
 fn what_listens_on_the_node_s_loopback_gets_nothing_from_a_pod(#[case] is_set_before: bool) {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     if is_set_before {
-        scene.node.sysctl(ROUTE_LOCALNET, "1").unwrap();
+        plugin.node.sysctl(ROUTE_LOCALNET, "1").unwrap();
     }
-    let stage = Stage::new(&scene, &dual_stack());
-    scene.node.sysctl(ROUTE_LOCALNET, "1").unwrap();
-    let server = scene.node.enter(|| TcpListener::bind((LOOPBACK, 80)));
+    let stage = Stage::new(&plugin, &dual_stack());
+    plugin.node.sysctl(ROUTE_LOCALNET, "1").unwrap();
+    let server = plugin.node.enter(|| TcpListener::bind((LOOPBACK, 80)));
     let _server = server.unwrap().unwrap();
     let to = (IpAddr::from(LOOPBACK), PORT);
     assert!(!stage.reaches_node(stage.attacker.ips[0], to));
@@ -53,12 +53,12 @@ fn what_listens_on_the_node_s_loopback_gets_nothing_from_a_pod(#[case] is_set_be
 
 #[test]
 fn a_port_that_is_published_on_loopback_opens_no_other_one() {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     let ports = json!({ "portMappings": [
         { "hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1" } ] });
     let publishing = with(dual_stack(), "runtimeConfig", ports);
-    let stage = Stage::with_attacker(&scene, &publishing, &dual_stack());
-    let server = scene.node.enter(|| TcpListener::bind((LOOPBACK, 81)));
+    let stage = Stage::with_attacker(&plugin, &publishing, &dual_stack());
+    let server = plugin.node.enter(|| TcpListener::bind((LOOPBACK, 81)));
     let _server = server.unwrap().unwrap();
     for port in [81, 8080] {
         assert!(!is_answered(&stage, LOOPBACK, port), "port {port}");

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use lab::{Capture, Node, RawLink};
 use rstest::rstest;
 
-use super::stage::{PORT, Stage};
-use crate::scene::{Scene, dual_stack};
-use crate::talk::PATIENCE;
+use super::attacker::{PORT, Stage};
+use crate::connections::PATIENCE;
+use crate::networks::{dual_stack, plugin_node};
 
 #[rstest]
 #[case::everybody("255.255.255.255", PORT)]
@@ -20,8 +20,8 @@ use crate::talk::PATIENCE;
 #[case::site6("ff05::c", 1900)]
 #[case::global6("ff0e::1234", PORT)]
 fn what_is_said_to_many_reaches_no_other_pod(#[case] to: &str, #[case] port: u16) {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     let to: IpAddr = to.parse().unwrap();
     let own = stage.attacker.ips[usize::from(to.is_ipv6())];
     assert!(!stage.reaches_victim(own, (to, port)));

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use lab::frames::{Arp, Ethernet, Icmpv6, Ipv6, Mac};
 use lab::{Netns, Pod, eventually};
 
-use super::stage::{FORGED, GATEWAY, NODE, Stage};
-use crate::scene::{Scene, dual_stack};
-use crate::talk::PATIENCE;
+use super::attacker::{FORGED, GATEWAY, NODE, Stage};
+use crate::connections::PATIENCE;
+use crate::networks::{dual_stack, plugin_node};
 
 /// Who is where, as a namespace knows it.
 fn neighbours(place: &impl Netns) -> Vec<String> {
@@ -64,11 +64,11 @@ fn lies_of_discovery(stage: &Stage) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_lie_about_neighbours_is_believed() {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     let everybody = || {
         let pods: [&Pod; 2] = [&stage.victim.pod, &stage.attacker.pod];
-        (neighbours(&scene.node), pods.map(neighbours_of))
+        (neighbours(&plugin.node), pods.map(neighbours_of))
     };
     let before = everybody();
     for lie in [lies_of_arp(&stage), lies_of_discovery(&stage)].concat() {
@@ -96,12 +96,12 @@ fn no_lie_about_neighbours_is_believed() {
             "dev",
             link,
         ];
-        scene.node.ip(entry).unwrap();
+        plugin.node.ip(entry).unwrap();
         eventually(PATIENCE, "the node is fooled", || {
             for lie in &lies {
                 stage.send(lie);
             }
-            let known = neighbours(&scene.node);
+            let known = neighbours(&plugin.node);
             let is_fooled =
                 |line: &String| line.starts_with(&own) && line.contains(&FORGED.to_string());
             known.iter().any(is_fooled).then_some(())
@@ -118,8 +118,8 @@ fn neighbours_of(pod: &Pod) -> Vec<String> {
 /// `gc_thresh3` of them.
 #[test]
 fn questions_in_many_names_do_not_fill_the_node_s_table() {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
     let flood = || {
         for number in 0..100u8 {
             let posing = Ipv4Addr::new(198, 51, 100, number);
@@ -128,20 +128,20 @@ fn questions_in_many_names_do_not_fill_the_node_s_table() {
         }
         stage.settle();
     };
-    let before = neighbours(&scene.node);
+    let before = neighbours(&plugin.node);
     flood();
-    assert_eq!(neighbours(&scene.node), before);
+    assert_eq!(neighbours(&plugin.node), before);
     stage.assert_traffic_goes_on();
     // It would, if the node answered all.
     let link = &stage.attacker.host_link;
     for conf in ["all", link] {
         let name = format!("net.ipv4.conf.{conf}.arp_filter");
-        scene.node.sysctl(&name, "0").unwrap();
+        plugin.node.sysctl(&name, "0").unwrap();
     }
-    scene
+    plugin
         .node
         .sysctl("net.ipv4.conf.all.rp_filter", "0")
         .unwrap();
     flood();
-    assert!(neighbours(&scene.node).len() > before.len() + 50);
+    assert!(neighbours(&plugin.node).len() > before.len() + 50);
 }

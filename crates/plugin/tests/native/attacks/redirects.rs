@@ -1,11 +1,12 @@
 //! Redirects: nobody's routes are a pod's to change.
 
 use lab::frames::{Icmp, Icmpv6, Ipv4, Ipv6};
+use lab::scenario::PluginNode;
 use lab::{Capture, Netns};
 
-use super::stage::{FORGED, GATEWAY, Stage};
-use crate::scene::{Scene, dual_stack};
-use crate::talk::PATIENCE;
+use super::attacker::{FORGED, GATEWAY, Stage};
+use crate::connections::PATIENCE;
+use crate::networks::{dual_stack, plugin_node};
 
 /// Counts the redirects that get as far as the node's own stack.
 const PROBE: &str = "table inet probe {
@@ -17,8 +18,8 @@ const PROBE: &str = "table inet probe {
 }";
 
 /// How many redirects of either family the node has got.
-fn redirects_of_the_node(scene: &Scene) -> [bool; 2] {
-    let listed = scene.node.run(["nft", "list", "table", "inet", "probe"]);
+fn redirects_of_the_node(plugin: &PluginNode) -> [bool; 2] {
+    let listed = plugin.node.run(["nft", "list", "table", "inet", "probe"]);
     let listed = listed.unwrap().stdout;
     ["v4", "v6"].map(|family| {
         let line = listed.lines().find(|line| line.contains(family)).unwrap();
@@ -65,10 +66,10 @@ fn way_out(stage: &Stage) -> String {
 
 #[test]
 fn no_redirect_gets_to_the_node_or_to_another_pod() {
-    let scene = Scene::new();
-    let stage = Stage::new(&scene, &dual_stack());
-    scene.node.write("/run/probe.nft", PROBE).unwrap();
-    scene.node.run(["nft", "-f", "/run/probe.nft"]).unwrap();
+    let plugin = plugin_node();
+    let stage = Stage::new(&plugin, &dual_stack());
+    plugin.node.write("/run/probe.nft", PROBE).unwrap();
+    plugin.node.run(["nft", "-f", "/run/probe.nft"]).unwrap();
     // The victim believes in the attacker as a next hop.
     let (hop, mac) = (stage.attacker.ipv4().to_string(), FORGED.to_string());
     let entry = ["neighbour", "replace", &hop, "lladdr", &mac, "dev", "eth0"];
@@ -82,12 +83,12 @@ fn no_redirect_gets_to_the_node_or_to_another_pod() {
     let before = way_out(&stage);
     redirect_node(&stage);
     assert!(!reaches_victim(&stage));
-    assert_eq!(redirects_of_the_node(&scene), [false; 2]);
+    assert_eq!(redirects_of_the_node(&plugin), [false; 2]);
     assert_eq!(way_out(&stage), before);
 
     stage.disarm();
     redirect_node(&stage);
-    assert_eq!(redirects_of_the_node(&scene), [true; 2]);
+    assert_eq!(redirects_of_the_node(&plugin), [true; 2]);
     assert!(reaches_victim(&stage));
     lab::eventually(PATIENCE, "the victim is led astray", || {
         (way_out(&stage) != before).then_some(())

@@ -8,7 +8,7 @@ use lab::{EchoServer, Family, Netns, Node};
 use serde_json::json;
 
 use super::{NODE, Site, at, give_address, mapping, publishing};
-use crate::scene::{dual_stack, ip, ipv4, with};
+use crate::networks::{dual_stack, ip, ipv4, with};
 
 const PORT: u16 = 8080;
 
@@ -16,7 +16,7 @@ const PORT: u16 = 8080;
 fn flows_to_the_same_port_of_other_machines_pass() {
     let site = Site::new();
     let far = Node::new("far").unwrap();
-    let node = &site.scene.node;
+    let node = &site.plugin.node;
     node.wire("up1", "198.51.100.1/24", &far, "198.51.100.2/24")
         .unwrap();
     far.run(["ip", "route", "add", "default", "via", "198.51.100.1"])
@@ -25,8 +25,8 @@ fn flows_to_the_same_port_of_other_machines_pass() {
         .run(["ip", "route", "add", "default", "via", NODE[0]])
         .unwrap();
     let conf = publishing(ipv4(), &[mapping("tcp", PORT, 80)]);
-    let (pod, _) = site.scene.attached("server", &conf);
-    let (other, _) = site.scene.attached("other", &ipv4());
+    let (pod, _) = site.plugin.attached("server", &conf);
+    let (other, _) = site.plugin.attached("other", &ipv4());
 
     let _server = EchoServer::start(&far, Family::V4, PORT).unwrap();
     let target = at("198.51.100.2", PORT);
@@ -43,12 +43,12 @@ fn flows_to_the_same_port_of_other_machines_pass() {
 fn the_same_port_of_a_pod_is_its_own() {
     let site = Site::new();
     let conf = publishing(ipv4(), &[mapping("tcp", PORT, 80)]);
-    let (pod, _) = site.scene.attached("server", &conf);
-    let (other, result) = site.scene.attached("other", &ipv4());
+    let (pod, _) = site.plugin.attached("server", &conf);
+    let (other, result) = site.plugin.attached("other", &ipv4());
     let _server = EchoServer::start(&other, Family::V4, PORT).unwrap();
     let target = at(&ip(&result, 0), PORT);
     pod.call_echo(target, "from the server").unwrap();
-    site.scene.node.call_echo(target, "from the host").unwrap();
+    site.plugin.node.call_echo(target, "from the host").unwrap();
 }
 
 #[test]
@@ -57,17 +57,17 @@ fn addresses_of_services_of_the_link_and_of_gateways_stay_the_hosts() {
     let services = "10.96.0.0/12,fd00:96::/112";
     let conf = with(dual_stack(), "service_cidr", json!(services));
     let conf = publishing(conf, &[mapping("tcp", PORT, 80)]);
-    let (pod, _) = site.scene.attached("server", &conf);
-    let (other, _) = site.scene.attached("other", &dual_stack());
+    let (pod, _) = site.plugin.attached("server", &conf);
+    let (other, _) = site.plugin.attached("other", &dual_stack());
     // As kube-proxy in its IPVS mode and node-local-dns do.
     for address in ["10.96.0.1/32", "169.254.20.10/32", "fd00:96::1/128"] {
-        give_address(&site.scene.node, address, "lo");
+        give_address(&site.plugin.node, address, "lo");
     }
-    let _ipv4 = EchoServer::start(&site.scene.node, Family::V4, PORT).unwrap();
+    let _ipv4 = EchoServer::start(&site.plugin.node, Family::V4, PORT).unwrap();
     // It listens for IPv6 only: the other one has the rest.
     let of_ipv6 = ["fd00:96::1", "fd00:9::1"].map(|address| {
         let bind = || TcpListener::bind(at(address, PORT));
-        site.scene.node.enter(bind).unwrap().unwrap()
+        site.plugin.node.enter(bind).unwrap().unwrap()
     });
     for place in [&pod, &other] {
         for address in ["10.96.0.1", "169.254.20.10", "10.9.0.1"] {
@@ -81,7 +81,7 @@ fn addresses_of_services_of_the_link_and_of_gateways_stay_the_hosts() {
     }
     for address in ["10.96.0.1", "169.254.20.10", "10.9.0.1"] {
         let target = at(address, PORT);
-        site.scene.node.call_echo(target, "from the host").unwrap();
+        site.plugin.node.call_echo(target, "from the host").unwrap();
     }
 }
 
@@ -93,10 +93,10 @@ fn the_gateway_of_a_network_without_ports_stays_the_hosts() {
         "cniVersion": "1.1.0", "name": "other", "type": "headcni", "service_cidr": "10.96.0.0/12",
         "ipam": { "type": "headcni-ipam", "subnet": "10.8.0.0/24" },
     });
-    let (_pod, _) = site.scene.attached("server", &conf);
-    let (client, _) = site.scene.attached("client", &other);
-    give_address(&site.scene.node, "10.96.0.1/32", "lo");
-    let _server = EchoServer::start(&site.scene.node, Family::V4, PORT).unwrap();
+    let (_pod, _) = site.plugin.attached("server", &conf);
+    let (client, _) = site.plugin.attached("client", &other);
+    give_address(&site.plugin.node, "10.96.0.1/32", "lo");
+    let _server = EchoServer::start(&site.plugin.node, Family::V4, PORT).unwrap();
     for address in ["10.8.0.1", "10.96.0.1"] {
         client.call_echo(at(address, PORT), "x").unwrap();
     }
@@ -106,8 +106,8 @@ fn the_gateway_of_a_network_without_ports_stays_the_hosts() {
 fn a_listener_on_the_hosts_loopback_is_not_shadowed() {
     let site = Site::new();
     let conf = publishing(dual_stack(), &[mapping("tcp", PORT, 80)]);
-    let (_pod, _) = site.scene.attached("server", &conf);
-    let node = &site.scene.node;
+    let (_pod, _) = site.plugin.attached("server", &conf);
+    let node = &site.plugin.node;
     {
         let _ipv4 = EchoServer::start(node, Family::V4, PORT).unwrap();
         let seen = node.call_echo(at("127.0.0.1", PORT), "v4").unwrap();

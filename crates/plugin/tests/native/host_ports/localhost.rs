@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Frame, Ipv4, Protocol};
+use lab::frames::{Ethernet, Frame, IpNumber, Ipv4};
 use lab::{Capture, EchoServer, Family, Netns, RawLink};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{NODE, Site, UPLINK, at, mapping, mapping_on, publishing};
-use crate::scene::{ip, ipv4, with};
+use crate::networks::{ip, ipv4, with};
 
 fn named() -> Value {
     publishing(ipv4(), &[mapping_on("127.0.0.1", 8080, 80)])
@@ -24,22 +24,23 @@ fn opted_in() -> Value {
 #[case::opted_in(&opted_in(), true)]
 fn a_port_of_127_0_0_1_works_from_the_host(#[case] conf: &Value, #[case] is_open: bool) {
     let site = Site::new();
-    let (pod, _) = site.scene.attached("server", conf);
+    let (pod, _) = site.plugin.attached("server", conf);
     let _server = EchoServer::start(&pod, Family::V4, 80).unwrap();
     let local = at("127.0.0.1", 8080);
-    site.scene.node.call_echo(local, "from the host").unwrap();
+    site.plugin.node.call_echo(local, "from the host").unwrap();
     let published = at(NODE[0], 8080);
     let from_outside = site.neighbour.call_echo(published, "from outside");
     assert_eq!(from_outside.is_ok(), is_open, "{from_outside:?}");
     // Its own loopback is another one, where this port is closed.
     pod.call_echo(local, "from the pod").unwrap_err();
-    site.scene.done("CHECK", &checked(conf, &site, &pod), &pod);
+    site.plugin
+        .succeed("CHECK", &checked(conf, &site, &pod), &pod);
 }
 
 /// The configuration with the result of the pod's ADD, as CHECK gets it.
 fn checked(conf: &Value, site: &Site, pod: &lab::Pod) -> Value {
-    let record = format!("{}/{}@eth0.json", crate::scene::STATE_DIR, pod.name());
-    let record = site.scene.node.read(record).unwrap();
+    let record = format!("{}/{}@eth0.json", crate::networks::RECORD_DIR, pod.name());
+    let record = site.plugin.node.read(record).unwrap();
     let last: Value = serde_json::from_str(record.lines().last().unwrap()).unwrap();
     with(conf.clone(), "prevResult", last["result"].clone())
 }
@@ -49,9 +50,9 @@ fn checked(conf: &Value, site: &Site, pod: &lab::Pod) -> Value {
 #[case::opted_in(&opted_in())]
 fn a_neighbour_cannot_reach_a_port_of_127_0_0_1(#[case] conf: &Value) {
     let site = Site::new();
-    let (pod, result) = site.scene.attached("server", conf);
+    let (pod, result) = site.plugin.attached("server", conf);
     // As kube-proxy may have it. Without this the kernel drops such a frame by itself.
-    let node = &site.scene.node;
+    let node = &site.plugin.node;
     node.sysctl("net.ipv4.conf.all.route_localnet", "1")
         .unwrap();
     let mut seen = Capture::start(&pod, "eth0").unwrap();
@@ -70,6 +71,6 @@ fn a_neighbour_cannot_reach_a_port_of_127_0_0_1(#[case] conf: &Value) {
         .unwrap();
     let is_mark = |frame: &Frame| frame.udp_payload() == Some(b"mark");
     let frames = seen.until(Duration::from_secs(5), is_mark).unwrap();
-    let is_led = |frame: &&Frame| frame.protocol() == Some(Protocol(6));
+    let is_led = |frame: &&Frame| frame.protocol() == Some(IpNumber(6));
     assert_eq!(frames.iter().find(is_led), None);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab::{EchoServer, Family, Netns};
 
 use super::{NODE, Site, at, elements, mapping, publishing};
-use crate::scene::{Scene, call, dual_stack, headcni, ip, ipv4};
+use crate::networks::{call, dual_stack, headcni, ip, ipv4, used_node};
 
 const TRY_AGAIN_LATER: u64 = 11;
 
@@ -13,8 +13,8 @@ const TRY_AGAIN_LATER: u64 = 11;
 fn a_taken_port_is_refused_with_its_holder_and_nothing_remains() {
     let site = Site::new();
     let conf = publishing(ipv4(), &[mapping("tcp", 8080, 80)]);
-    let (holder, result) = site.scene.attached("holder", &conf);
-    let before = site.scene.snapshot();
+    let (holder, result) = site.plugin.attached("holder", &conf);
+    let before = site.plugin.snapshot();
 
     // Its other ports are free, and must not stay behind.
     let wanted = [
@@ -23,22 +23,22 @@ fn a_taken_port_is_refused_with_its_holder_and_nothing_remains() {
         mapping("udp", 9090, 90),
     ];
     let second = publishing(ipv4(), &wanted);
-    let pod = site.scene.pod("second");
-    let outcome = site.scene.refused("ADD", &second, &pod, TRY_AGAIN_LATER);
+    let pod = site.plugin.pod("second");
+    let outcome = site.plugin.fail("ADD", &second, &pod, TRY_AGAIN_LATER);
     let words = outcome.err_msg();
     for part in ["8080", &format!("{}:80", ip(&result, 0))] {
         assert!(words.contains(part), "{words}");
     }
-    site.scene.node.assert_unchanged(&before);
+    site.plugin.node.assert_unchanged(&before);
     let _server = EchoServer::start(&holder, Family::V4, 80).unwrap();
     site.neighbour.call_echo(at(NODE[0], 8080), "x").unwrap();
 
     // The runtime's own DEL after the failure changes nothing either.
-    site.scene.done("DEL", &second, &pod);
-    site.scene.node.assert_unchanged(&before);
+    site.plugin.succeed("DEL", &second, &pod);
+    site.plugin.node.assert_unchanged(&before);
 
-    site.scene.done("DEL", &conf, &holder);
-    site.scene.done("ADD", &second, &pod);
+    site.plugin.succeed("DEL", &conf, &holder);
+    site.plugin.succeed("ADD", &second, &pod);
     let _server = EchoServer::start(&pod, Family::V4, 81).unwrap();
     site.neighbour.call_echo(at(NODE[0], 8080), "x").unwrap();
 }
@@ -46,13 +46,13 @@ fn a_taken_port_is_refused_with_its_holder_and_nothing_remains() {
 #[test]
 fn of_many_who_want_a_port_at_once_one_gets_it() {
     let conf = publishing(dual_stack(), &[mapping("tcp", 8080, 80)]);
-    let scene = Scene::used(&conf);
-    let pods: Vec<_> = (0..8).map(|n| scene.pod(&format!("p{n}"))).collect();
+    let plugin = used_node(&conf);
+    let pods: Vec<_> = (0..8).map(|n| plugin.pod(&format!("p{n}"))).collect();
     let running: Vec<_> = pods
         .iter()
         .map(|pod| {
             let call = call("ADD", &conf).pod(pod);
-            call.spawn(&scene.node, headcni()).unwrap()
+            call.spawn(&plugin.node, headcni()).unwrap()
         })
         .collect();
     let outcomes = running
@@ -74,6 +74,6 @@ fn of_many_who_want_a_port_at_once_one_gets_it() {
         format!("hairpin6: {ipv6} . {ipv6}"),
     ];
     // nft prints names for ports that /etc/services has one for.
-    let found = elements(&scene).join("\n").replace("http-alt", "8080");
+    let found = elements(&plugin).join("\n").replace("http-alt", "8080");
     assert_eq!(found, expected.join("\n"));
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lab::frames::{Ethernet, Frame, Ipv4, Protocol};
+use lab::frames::{Ethernet, Frame, IpNumber, Ipv4};
 use lab::{Capture, RawLink};
 
 use super::{Site, UPLINK, mapping, publishing};
-use crate::scene::{ip, ipv4};
+use crate::networks::{ip, ipv4};
 
-const SCTP: Protocol = Protocol(132);
+const SCTP: IpNumber = IpNumber(132);
 
 /// CRC-32C, which SCTP has for a checksum: RFC 9260, appendix A.
 fn checksum(bytes: &[u8]) -> u32 {
@@ -39,10 +39,10 @@ fn init(source: u16, destination: u16) -> Vec<u8> {
 fn an_sctp_port_leads_to_the_pod() {
     let site = Site::new();
     let conf = publishing(ipv4(), &[mapping("sctp", 3868, 868)]);
-    let (pod, result) = site.scene.attached("server", &conf);
+    let (pod, result) = site.plugin.attached("server", &conf);
     let mut seen = Capture::start(&pod, "eth0").unwrap();
     let link = RawLink::open(&site.neighbour, UPLINK).unwrap();
-    let to = RawLink::open(&site.scene.node, UPLINK).unwrap().mac();
+    let to = RawLink::open(&site.plugin.node, UPLINK).unwrap().mac();
     let packet =
         Ipv4::new([192, 0, 2, 2].into(), [192, 0, 2, 1].into()).packet(SCTP, &init(40000, 3868));
     link.send(&Ethernet::new(link.mac(), to).ipv4(&packet))

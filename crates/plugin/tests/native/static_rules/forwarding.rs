@@ -7,7 +7,7 @@ use lab::{Netns, Node, RawLink, eventually};
 
 use super::network;
 use crate::host_ports::{Site, UPLINK};
-use crate::scene::{Scene, dual_stack, ip, ipv4};
+use crate::networks::{dual_stack, ip, ipv4, plugin_node};
 
 fn setting(node: &Node, name: &str) -> String {
     let path = format!("/proc/sys/net/{name}");
@@ -17,27 +17,27 @@ fn setting(node: &Node, name: &str) -> String {
 
 #[test]
 fn the_first_pod_switches_forwarding_on_for_its_families() {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     let families = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
-    let settings = || families.map(|name| setting(&scene.node, name));
+    let settings = || families.map(|name| setting(&plugin.node, name));
     for name in families {
         let name = format!("net.{}", name.replace('/', "."));
-        scene.node.sysctl(&name, "0").unwrap();
+        plugin.node.sysctl(&name, "0").unwrap();
     }
-    scene.done("ADD", &ipv4(), &scene.pod("one"));
+    plugin.succeed("ADD", &ipv4(), &plugin.pod("one"));
     assert_eq!(settings(), ["1", "0"]);
 }
 
 #[test]
 fn an_ipv6_pod_after_ipv4_pods_reaches_the_others_too() {
-    let scene = Scene::new();
-    scene
+    let plugin = plugin_node();
+    plugin
         .node
         .sysctl("net.ipv6.conf.all.forwarding", "0")
         .unwrap();
-    scene.done("ADD", &network("old", "10.8.0.0/24"), &scene.pod("old"));
-    let (one, _) = scene.attached("one", &dual_stack());
-    let (_two, second) = scene.attached("two", &dual_stack());
+    plugin.succeed("ADD", &network("old", "10.8.0.0/24"), &plugin.pod("old"));
+    let (one, _) = plugin.attached("one", &dual_stack());
+    let (_two, second) = plugin.attached("two", &dual_stack());
     one.ping(&ip(&second, 0)).unwrap();
     one.ping(&ip(&second, 1)).unwrap();
 }
@@ -60,7 +60,7 @@ fn advertise(site: &Site, lifetime: u64) {
 /// Waits until the node's default route is or isn't there.
 fn await_default_route(site: &Site, is_there: bool) {
     eventually(Duration::from_secs(5), "the default route", || {
-        let routes = site.scene.node.routes().unwrap();
+        let routes = site.plugin.node.routes().unwrap();
         let is_default = |route: &String| route.starts_with("default via fe80::1 ");
         (routes.iter().any(is_default) == is_there).then_some(())
     })
@@ -70,7 +70,7 @@ fn await_default_route(site: &Site, is_there: bool) {
 #[test]
 fn a_node_with_a_default_route_from_a_router_keeps_it_and_goes_on_listening() {
     let site = Site::new();
-    let node = &site.scene.node;
+    let node = &site.plugin.node;
     node.sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();
     let accept = format!("ipv6/conf/{UPLINK}/accept_ra");
     assert_eq!(setting(node, &accept), "1");
@@ -82,8 +82,8 @@ fn a_node_with_a_default_route_from_a_router_keeps_it_and_goes_on_listening() {
     advertise(&site, 1800);
     await_default_route(&site, true);
 
-    site.scene
-        .done("ADD", &dual_stack(), &site.scene.pod("pod"));
+    site.plugin
+        .succeed("ADD", &dual_stack(), &site.plugin.pod("pod"));
     assert_eq!(setting(node, "ipv6/conf/all/forwarding"), "1");
     assert_eq!(setting(node, &accept), "2");
     assert_eq!(setting(node, "ipv6/conf/deaf0/accept_ra"), "0");

@@ -1,12 +1,13 @@
 //! What leaves the node under the node's address, and what under the pod's own.
 
+use lab::scenario::PluginNode;
 use lab::{EchoServer, Family, Netns};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::network;
 use crate::host_ports::{NEIGHBOUR, NODE, Site, at, give_address};
-use crate::scene::{Scene, dual_stack, ip, with};
+use crate::networks::{dual_stack, ip, plugin_node, with};
 
 /// Gives the neighbour an address, with the ways there and back.
 fn extend(site: &Site, address: &str, pods: [&str; 2]) {
@@ -14,7 +15,7 @@ fn extend(site: &Site, address: &str, pods: [&str; 2]) {
     let cidr = format!("{address}/{}", [32, 128][index]);
     give_address(&site.neighbour, &cidr, "lo");
     let to = ["ip", "route", "replace", address, "via", NEIGHBOUR[index]];
-    site.scene.node.run(to).unwrap();
+    site.plugin.node.run(to).unwrap();
     let back = ["ip", "route", "replace", pods[index], "via", NODE[index]];
     site.neighbour.run(back).unwrap();
 }
@@ -24,7 +25,7 @@ fn pods_reach_the_world_as_the_node_and_the_cluster_as_themselves() {
     let site = Site::new();
     let conf = with(dual_stack(), "pod_cidr", json!("10.9.0.0/16,fd00:9::/48"));
     let conf = with(conf, "service_cidr", json!("10.96.0.0/12,fd00:96::/112"));
-    let (pod, result) = site.scene.attached("pod", &conf);
+    let (pod, result) = site.plugin.attached("pod", &conf);
     let back = ["10.9.0.0/24", "fd00:9::/64"];
     let cluster = ["10.9.7.7", "10.96.0.1", "fd00:9:0:7::7", "fd00:96::1"];
     let world = ["198.51.100.1", "10.112.0.1", "2001:db8:7::1"];
@@ -54,7 +55,7 @@ fn pods_reach_the_world_as_the_node_and_the_cluster_as_themselves() {
 fn what_passes_the_node_without_being_a_pods_is_not_masqueraded() {
     let site = Site::new();
     let far = lab::Node::new("far").unwrap();
-    let node = &site.scene.node;
+    let node = &site.plugin.node;
     node.wire("up1", "198.51.100.1/24", &far, "198.51.100.2/24")
         .unwrap();
     for (place, via) in [(&far, "198.51.100.1"), (&site.neighbour, NODE[0])] {
@@ -62,7 +63,7 @@ fn what_passes_the_node_without_being_a_pods_is_not_masqueraded() {
             .run(["ip", "route", "add", "default", "via", via])
             .unwrap();
     }
-    let (_pod, _) = site.scene.attached("pod", &dual_stack());
+    let (_pod, _) = site.plugin.attached("pod", &dual_stack());
     let _server = EchoServer::start(&far, Family::V4, 7).unwrap();
     let seen = site
         .neighbour
@@ -72,9 +73,9 @@ fn what_passes_the_node_without_being_a_pods_is_not_masqueraded() {
 }
 
 /// The elements of a set of the table `inet headcni`, in order.
-fn networks(scene: &Scene, set: &str) -> Vec<String> {
+fn networks(plugin: &PluginNode, set: &str) -> Vec<String> {
     let line = ["nft", "list", "set", "inet", "headcni", set];
-    let listed = scene.node.run(line).unwrap().stdout;
+    let listed = plugin.node.run(line).unwrap().stdout;
     let elements = listed.split_once("elements = {");
     let elements = elements.and_then(|(_, rest)| rest.split('}').next());
     let elements = elements.unwrap_or_default().split(',');
@@ -101,11 +102,11 @@ fn named(name: &str, pods: &str, subnet: &str, services: &str) -> Value {
     &["10.0.0.0", "10.63.255.255", "10.111.255.255"]
 )]
 fn two_networks_end_up_in_one_set(#[case] second: Value, #[case] more: &[&str]) {
-    let scene = Scene::new();
+    let plugin = plugin_node();
     let first = named("a", "10.9.0.0/16", "10.9.0.0/24", "10.96.0.0/16");
-    scene.done("ADD", &first, &scene.pod("one"));
-    scene.done("ADD", &second, &scene.pod("two"));
-    let cluster = networks(&scene, "cluster4");
+    plugin.succeed("ADD", &first, &plugin.pod("one"));
+    plugin.succeed("ADD", &second, &plugin.pod("two"));
+    let cluster = networks(&plugin, "cluster4");
     let of_first = ["10.9.0.0", "10.9.255.255", "10.96.0.0", "10.96.255.255"];
     for address in of_first.iter().chain(more) {
         assert!(is_covered(&cluster, address), "{address}: {cluster:?}");
@@ -114,9 +115,9 @@ fn two_networks_end_up_in_one_set(#[case] second: Value, #[case] more: &[&str]) 
         assert!(!is_covered(&cluster, outside), "{outside}: {cluster:?}");
     }
     // Whoever comes next finds everything there.
-    scene.done("ADD", &first, &scene.pod("three"));
-    scene.done("ADD", &second, &scene.pod("four"));
-    assert_eq!(networks(&scene, "cluster4"), cluster);
+    plugin.succeed("ADD", &first, &plugin.pod("three"));
+    plugin.succeed("ADD", &second, &plugin.pod("four"));
+    assert_eq!(networks(&plugin, "cluster4"), cluster);
 }
 
 /// Whether an address is in one of nft's intervals: networks, single addresses, `first-last`.

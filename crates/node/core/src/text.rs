@@ -1,0 +1,29 @@
+//! Lists in one line, for conditions and logs.
+
+use std::fmt;
+
+/// A node may know hundreds of others: so many are told by name.
+const NAMED: usize = 4;
+
+/// The first of them, and how many more there are.
+pub fn truncate_list<T: fmt::Display>(all: impl IntoIterator<Item = T>, separator: &str) -> String {
+    let mut all = all.into_iter();
+    let named: Vec<String> = all.by_ref().take(NAMED).map(|it| it.to_string()).collect();
+    let named = named.join(separator);
+    match all.count() {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_are_named_and_the_others_counted() {
+        assert_eq!(truncate_list([""; 0], ", "), "");
+        assert_eq!(truncate_list(1..=4, ", "), "1, 2, 3, 4");
+        assert_eq!(truncate_list(1..=200, "; "), "1; 2; 3; 4 and 196 more");
+    }
+}

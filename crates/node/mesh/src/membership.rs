@@ -1,0 +1,632 @@
+//! One way to be a member, for as long as the configuration stays the same: looks, decides, acts,
+//! and tells. A pass may be made at any time; one that finds all in order changes nothing.
+
+mod login;
+pub(crate) mod observe;
+pub mod plan;
+mod refused_actions;
+mod report;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ipnet::{IpNet, Ipv4Net};
+use tailscaled::localapi::{LocalApi, Prefs, Status};
+use tokio::task::spawn_blocking;
+
+use self::login::LoginAttempts;
+use self::plan::{
+    Action, Desired, HeadscaleView, LoginReason, LoginState, ManagedPrefs, Observed, OwnDevice,
+    PrefsPatch, ReconnectReason,
+};
+use self::refused_actions::RefusedActions;
+use crate::control_server::{ControlServer, ControlServerError, doubled};
+use crate::extra_host_routes::ExtraHostRoutes;
+use crate::inputs::MeshInputs;
+use crate::peers::handshake_warmup::HandshakeWarmup;
+use crate::retry_timer::RetryTimer;
+use crate::state::{HostPrefs, MeshStateFile};
+use crate::status::liveness::PeerLiveness;
+use crate::status::measure::Measure;
+use crate::{TailscaledMode, hostname, interface};
+use node_config::{Config, Secrets};
+use node_core::AssignedCidrs;
+use node_core::MeshState;
+use node_core::cidr::overlap;
+use node_core::conditions::Condition;
+use node_core::error::display_chain;
+use node_core::metrics::ByRepair;
+use node_core::reconcile::Telemetry;
+
+/// How long the server may take to list a node that has joined again. Another login before that
+/// would only end the one that is on its way.
+const LISTED: Duration = Duration::from_secs(15);
+/// How long a tailscaled may take to be connected to a server that answers. It tries every 30 seconds
+/// at least.
+const CONNECTED: Duration = Duration::from_mins(1);
+/// The longest wait until it is made to connect anew once more: that begins from the beginning.
+const CONNECTED_AT_LAST: Duration = Duration::from_mins(10);
+/// How long the server's answer is waited for when it does.
+const ANSWERED: Duration = Duration::from_secs(10);
+/// How often all is looked at though nothing happened.
+const FULL_PASS: Duration = Duration::from_mins(1);
+/// How soon something that is on its way is looked at again, if no event comes before.
+const SOON: Duration = Duration::from_secs(1);
+/// The first and the longest wait after a failed step.
+const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// A network that nobody has (TEST-NET-1 of RFC 5737), advertised for a moment to be heard.
+const NOBODYS: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 1), 32));
+
+/// A member, or one to be.
+pub(crate) struct Membership {
+    mode: TailscaledMode,
+    tailscaled: LocalApi,
+    server: Option<ControlServer>,
+    /// LoginReason there is none to ask though the configuration names one.
+    no_server: Option<String>,
+    /// Until that is tried again.
+    server_missing: RetryTimer,
+    logins: LoginAttempts,
+    standing: Option<RouteStanding>,
+    kept: MeshStateFile,
+    measure: Measure,
+    unheard: PeerLiveness,
+    greeted: HandshakeWarmup,
+    routes: interface::Routes,
+    telemetry: Telemetry,
+    measured: Option<Instant>,
+    joined: Option<Instant>,
+    /// Since when tailscaled is on its way and the server answers.
+    starting: Option<Instant>,
+    /// How often it was made to begin anew since it is on its way.
+    begun_anew: u32,
+    /// Whether nobody was heard, which the next pass asks the server about.
+    is_unheard: bool,
+    is_settled: bool,
+    /// Whether the policy let pods reach this node's at the last look.
+    was_allowed: bool,
+    failures: u32,
+    /// What the server would not do.
+    refused: RefusedActions,
+    /// Until this member and the server are made to tell each other again.
+    unheard_of: RetryTimer,
+}
+
+/// Where this node stands in the mesh. What the server has to say about it changes with it.
+#[derive(Debug, PartialEq, Eq)]
+struct RouteStanding {
+    login: LoginState,
+    advertised: Vec<IpNet>,
+    serving: Vec<IpNet>,
+    listed: Option<OwnDevice>,
+}
+
+impl RouteStanding {
+    fn of(observed: &Observed) -> Self {
+        let listed = match &observed.server {
+            HeadscaleView::Listed { own, .. } => own.clone(),
+            HeadscaleView::Unknown => None,
+        };
+        Self {
+            login: observed.login,
+            advertised: observed.prefs.advertised.clone(),
+            serving: observed.serving.clone(),
+            listed,
+        }
+    }
+}
+
+/// What has to be known for a pass.
+pub(crate) struct ReconcileInputs<'a> {
+    pub(crate) settings: &'a MeshInputs,
+    /// Addresses of pods that are in none of this node's networks.
+    pub(crate) outside: &'a ExtraHostRoutes,
+}
+
+/// What came of a pass.
+struct ReconcileOutcome {
+    /// Nothing while a login is waited for.
+    view: Option<MeshState>,
+    /// When to look again if nothing happens before.
+    wait: Duration,
+    /// Whether tailscaled refused something that was to be done, though this node is a member.
+    is_refused: bool,
+}
+
+impl Membership {
+    /// It blocks: it reads files.
+    pub(crate) fn new(
+        mode: TailscaledMode,
+        tailscaled: LocalApi,
+        config: &Config,
+        kept: MeshStateFile,
+        telemetry: Telemetry,
+    ) -> Self {
+        let secrets = Secrets::current(&config.headscale);
+        let server = ControlServer::new(config, &secrets, &telemetry.metrics);
+        let mut session = Self {
+            mode,
+            tailscaled,
+            server: None,
+            no_server: None,
+            server_missing: RetryTimer::new(SOON),
+            logins: LoginAttempts::default(),
+            standing: None,
+            kept,
+            measure: Measure::default(),
+            unheard: PeerLiveness::default(),
+            greeted: HandshakeWarmup::default(),
+            routes: interface::Routes::default(),
+            telemetry,
+            measured: None,
+            joined: None,
+            starting: None,
+            begun_anew: 0,
+            is_unheard: false,
+            is_settled: false,
+            was_allowed: false,
+            failures: 0,
+            refused: RefusedActions::default(),
+            unheard_of: RetryTimer::new(SOON),
+        };
+        session.take_server(server);
+        session
+    }
+
+    /// Goes on with a server, or without one.
+    fn take_server(&mut self, server: Result<Option<ControlServer>, ControlServerError>) {
+        match server {
+            Ok(server) => (self.server, self.no_server) = (server, None),
+            Err(error) => {
+                let message = error.to_string();
+                let conditions = &self.telemetry.conditions;
+                conditions.fails(Condition::HeadscaleReachable, &message);
+                self.no_server = Some(message);
+            }
+        }
+    }
+
+    /// Tries again to have a server to ask: what was in the way may be put right by now.
+    async fn ensure_server(&mut self, config: &Arc<Config>) {
+        let is_missing = self.no_server.is_some();
+        if !self.server_missing.is_over(is_missing, Instant::now()) {
+            return;
+        }
+        let (config, secrets) = (Arc::clone(config), self.logins.keys.clone());
+        let metrics = Arc::clone(&self.telemetry.metrics);
+        let made = spawn_blocking(move || ControlServer::new(&config, &secrets, &metrics));
+        // It fails only if the process ends.
+        if let Ok(server) = made.await {
+            self.take_server(server);
+        }
+    }
+
+    /// Looks, acts and tells. The time is when to look again if nothing happens before.
+    pub(crate) async fn pass(
+        &mut self,
+        inputs: &ReconcileInputs<'_>,
+    ) -> (Option<MeshState>, Duration) {
+        let view = match self.try_pass(inputs).await {
+            Ok(passed) if !passed.is_refused => {
+                self.failures = 0;
+                return (passed.view, passed.wait);
+            }
+            Ok(passed) => passed.view,
+            // With the server away, tailscaled is so busy at times that it answers late, while packets
+            // go on. Whoever was well a moment ago is looked at once more before that is told.
+            Err(message) if self.is_settled && self.failures == 0 => {
+                tracing::warn!(%message, "a look at the mesh failed");
+                None
+            }
+            Err(message) => {
+                self.tell_failure(message);
+                None
+            }
+        };
+        self.failures = self.failures.saturating_add(1);
+        (view, doubled(AFTER_FAILURE, self.failures))
+    }
+
+    /// Whether tailscaled has to be started again, because somebody took its routes away.
+    pub(crate) fn has_lost_routes(&mut self) -> bool {
+        self.routes.take_loss()
+    }
+
+    /// Whether others have not been heard for so long that the server has to be asked: the next pass
+    /// does so.
+    pub(crate) async fn is_unheard(&mut self) -> bool {
+        // The host's own is not ours to connect anew.
+        let can_ask =
+            |server: &&mut ControlServer| self.mode != TailscaledMode::Host || server.has_key();
+        let Some(server) = self.server.as_mut().filter(can_ask) else {
+            return false;
+        };
+        // A tailscaled that does not answer is the next pass's business.
+        let Ok(status) = self.tailscaled.status().await else {
+            return false;
+        };
+        let now = Instant::now();
+        // Who reads the list from time to time has no need of more.
+        if !server.lists() {
+            self.unheard.call(&self.tailscaled, &status.peers, now);
+        }
+        self.is_unheard = self.unheard.note(&status.peers, now);
+        if self.is_unheard {
+            tracing::info!("nothing is heard of other nodes; asking the server");
+            server.forget();
+        }
+        self.is_unheard
+    }
+
+    async fn try_pass(&mut self, inputs: &ReconcileInputs<'_>) -> Result<ReconcileOutcome, String> {
+        let settings = inputs.settings;
+        let said = |error: tailscaled::localapi::Error| display_chain(&error);
+        let mut status = self.tailscaled.status().await.map_err(said)?;
+        let mut prefs = self.tailscaled.prefs().await.map_err(said)?;
+        if let Some(keys) = current(&settings.config).await {
+            self.logins.keys = keys;
+        }
+        self.ensure_server(&settings.config).await;
+        if let Some(server) = &mut self.server {
+            server.take_key(&self.logins.keys);
+            server.look(self.is_settled).await;
+        }
+        let desired = self.desired(inputs);
+        let mut observed = self.observed(&status, &prefs, &desired, settings);
+        self.note_standing(&observed);
+        self.remember(&desired, &prefs, observed.login).await?;
+        let mut actions = plan::plan(&desired, &observed);
+        let is_held = self.refused.is_held(Instant::now());
+        // Whoever is deleted has to be gone now, not only when the list was read.
+        if !is_held
+            && actions.iter().any(Action::is_deletion)
+            && let Some(server) = &mut self.server
+        {
+            server.forget();
+            server.look(false).await;
+            observed = self.observed(&status, &prefs, &desired, settings);
+            actions = plan::plan(&desired, &observed);
+        }
+        if observed.login == LoginState::Running && !actions.iter().any(Action::is_login) {
+            self.logins.end();
+        }
+        actions.retain(|action| !is_too_soon(action, self.joined.map(|joined| joined.elapsed())));
+        if let Some(doubt) = self.doubt(&observed)
+            && desired.own.is_some()
+            && !actions.iter().any(Action::is_login)
+        {
+            actions.push(Action::Reconnect(doubt));
+        }
+        if actions.iter().any(Action::is_login)
+            && let Some((message, wait)) = self.logins.held(Instant::now())
+        {
+            self.tell_failure(message);
+            return Ok(ReconcileOutcome {
+                view: None,
+                wait,
+                is_refused: false,
+            });
+        }
+        // What the server refused a moment ago it is not asked at every sign.
+        if is_held {
+            actions.retain(|action| !action.is_servers());
+        } else if !actions.iter().any(Action::is_servers) {
+            self.refused.end();
+        }
+        let has_changed = !actions.is_empty();
+        let mut refused = Vec::new();
+        for action in actions {
+            let (is_login, is_servers) = (action.is_login(), action.is_servers());
+            match self.act(action, &desired, &observed, settings).await {
+                // What others refuse is told of beside all the rest.
+                Err(message) if is_login => return Err(message),
+                Err(message) if is_servers => self.refused.note(message, Instant::now()),
+                Err(message) => refused.push(message),
+                Ok(()) if is_servers => self.refused.end(),
+                Ok(()) => {}
+            }
+        }
+        if has_changed {
+            status = self.tailscaled.status().await.map_err(said)?;
+            prefs = self.tailscaled.prefs().await.map_err(said)?;
+            if let Some(server) = &mut self.server {
+                server.look(false).await;
+            }
+        }
+        let observed = self.observed(&status, &prefs, &desired, settings);
+        let is_refused = !refused.is_empty();
+        let held = self.refused.until();
+        refused.extend(held.iter().map(|(message, _)| message.clone()));
+        let view = self
+            .report(inputs, &status, &desired, &observed, refused)
+            .await?;
+        self.exchange_news(&desired, &observed).await?;
+        let wait = match (self.is_settled, &self.server) {
+            (true, Some(server)) => server.due_in(true).min(FULL_PASS),
+            (true, None) => FULL_PASS,
+            (false, Some(server)) => server.due_in(false).clamp(SOON / 4, SOON),
+            (false, None) => SOON,
+        };
+        let wait = held.map_or(wait, |(_, until)| {
+            wait.min(until.saturating_duration_since(Instant::now()))
+        });
+        Ok(ReconcileOutcome {
+            view: Some(view),
+            wait,
+            is_refused,
+        })
+    }
+
+    /// Whoever stands elsewhere now may soon be told more of it.
+    fn note_standing(&mut self, observed: &Observed) {
+        let standing = RouteStanding::of(observed);
+        if self.standing.as_ref() == Some(&standing) {
+            return;
+        }
+        self.standing = Some(standing);
+        if let Some(server) = &mut self.server {
+            server.expect_news();
+        }
+    }
+
+    /// Makes this member and the server tell each other again, now and then, as long as one of them may
+    /// not have heard the other.
+    async fn exchange_news(
+        &mut self,
+        desired: &Desired,
+        observed: &Observed,
+    ) -> Result<(), String> {
+        let is_unheard = plan::may_be_unheard(desired, observed);
+        let is_over = self.unheard_of.is_over(is_unheard, Instant::now());
+        if !is_over {
+            return Ok(());
+        }
+        let prefs = self.tailscaled.prefs().await;
+        let advertised = prefs
+            .map_err(|error| display_chain(&error))?
+            .advertise_routes;
+        if advertised.contains(&NOBODYS) {
+            return Ok(());
+        }
+        tracing::debug!("this member and the server are made to tell each other again");
+        // A tailscaled says all again when there is anything new, and is answered in the same way. The
+        // next pass takes it away.
+        let change = self.kept.change_aside(|memory| {
+            if !memory.routes.contains(&NOBODYS) {
+                memory.routes.push(NOBODYS);
+            }
+        });
+        let outcome = change.await;
+        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+        let edit = observe::prefs_edit(&PrefsPatch {
+            advertised: Some(advertised.into_iter().chain([NOBODYS]).collect()),
+            ..PrefsPatch::default()
+        });
+        let outcome = self.tailscaled.edit_prefs(&edit).await;
+        outcome.map(drop).map_err(|error| display_chain(&error))
+    }
+
+    /// Whether what tailscaled says of itself may be long past, though the server answers. A server that has
+    /// deleted a node does not tell it so. A login is no way to find out: of a member that is slow it would
+    /// take what it has, and the key may be used up.
+    fn doubt(&mut self, observed: &Observed) -> Option<ReconnectReason> {
+        let is_unheard = std::mem::take(&mut self.is_unheard);
+        let is_answering = self.server.as_ref().is_some_and(ControlServer::answers);
+        if observed.login != LoginState::Starting {
+            (self.starting, self.begun_anew) = (None, 0);
+        }
+        if !is_answering {
+            self.starting = None;
+            return None;
+        }
+        match (observed.login, &observed.server) {
+            (LoginState::Running, HeadscaleView::Unknown) if is_unheard => {
+                Some(ReconnectReason::PeerLiveness)
+            }
+            (LoginState::Starting, _) => {
+                let since = *self.starting.get_or_insert_with(Instant::now);
+                let waits = [CONNECTED, CONNECTED_AT_LAST];
+                if since.elapsed() <= doubled(waits, self.begun_anew.saturating_add(1)) {
+                    return None;
+                }
+                self.starting = None;
+                self.begun_anew = self.begun_anew.saturating_add(1);
+                Some(ReconnectReason::Stuck)
+            }
+            _ => None,
+        }
+    }
+
+    fn desired(&self, inputs: &ReconcileInputs<'_>) -> Desired {
+        let settings = inputs.settings;
+        let local = settings.pod_cidrs.as_ref();
+        let mut routes = local.map_or_else(Vec::new, |networks| networks.local.clone());
+        routes.extend(&inputs.outside.routed);
+        let own = settings.config.headscale.url.as_ref();
+        let own = own
+            .filter(|_| self.mode != TailscaledMode::Host)
+            .map(|server| ManagedPrefs {
+                server: server.clone(),
+                hostname: hostname(settings),
+            });
+        // As long as it is not known what is ours, nothing is known not to be.
+        let is_former = |net: &&IpNet| match local {
+            Some(_) => !routes.contains(net),
+            None => **net == NOBODYS,
+        };
+        let former = self.kept.memory().routes.iter();
+        Desired {
+            own,
+            former: former.filter(is_former).copied().collect(),
+            assigned: assigned(settings, &routes),
+            served: self.kept.memory().served.clone(),
+            numbers: self.kept.memory().numbers.clone(),
+            routes,
+        }
+    }
+
+    fn observed(
+        &self,
+        status: &Status,
+        prefs: &Prefs,
+        desired: &Desired,
+        settings: &MeshInputs,
+    ) -> Observed {
+        let hostname = match &desired.own {
+            Some(own) => own.hostname.clone(),
+            None => hostname(settings),
+        };
+        let server = self.server.as_ref();
+        let server = server.map_or(HeadscaleView::Unknown, |server| {
+            server.view(status, &hostname)
+        });
+        observe::observed(status, prefs, server)
+    }
+
+    /// Notes what is about to be changed: whoever undoes it later has to know.
+    async fn remember(
+        &mut self,
+        desired: &Desired,
+        prefs: &Prefs,
+        login: LoginState,
+    ) -> Result<(), String> {
+        let is_hosts = self.mode == TailscaledMode::Host;
+        // Whoever is logged out has nothing set, and nothing of it is changed.
+        if is_hosts && matches!(login, LoginState::Needed | LoginState::Awaited) {
+            return Ok(());
+        }
+        let change = self.kept.change_aside(|memory| {
+            if is_hosts && memory.host.is_none() {
+                memory.host = Some(HostPrefs {
+                    accepts_routes: prefs.route_all,
+                    keeps_source: prefs.no_snat,
+                    passes_stateless: prefs.no_stateful_filtering,
+                });
+            }
+            for route in &desired.routes {
+                // What a host advertised before us stays its own.
+                let is_theirs = is_hosts && prefs.advertise_routes.contains(route);
+                if !memory.routes.contains(route) && !is_theirs {
+                    memory.routes.push(*route);
+                }
+            }
+        });
+        let outcome = change.await;
+        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
+    }
+
+    async fn act(
+        &mut self,
+        action: Action,
+        desired: &Desired,
+        observed: &Observed,
+        settings: &MeshInputs,
+    ) -> Result<(), String> {
+        let repair = match &action {
+            Action::Login(why) => {
+                tracing::info!(%why, "joining the mesh");
+                self.joined = Some(Instant::now());
+                self.join(desired, observed, settings).await?;
+                tracing::info!("joined the mesh");
+                "join"
+            }
+            Action::Reconnect(doubt) => {
+                tracing::info!(%doubt, "connecting to the server anew");
+                let outcome = self.tailscaled.reconnect(ANSWERED).await;
+                outcome.map_err(|error| display_chain(&error))?;
+                "reconnect"
+            }
+            Action::PatchPrefs(edit) => {
+                tracing::info!(?edit, "tailscaled is told otherwise");
+                self.set(edit, desired, observed).await?;
+                "set"
+            }
+            Action::ApproveRoutes { node, routes } => {
+                tracing::info!(node, ?routes, "approving networks");
+                if let Some(server) = &mut self.server {
+                    let merge = |approved: &[IpNet]| plan::beside(approved, desired, observed);
+                    server.approve_beside(*node, merge).await?;
+                }
+                "approve"
+            }
+            Action::DeleteStaleDevice { node, name } => {
+                tracing::info!(
+                    node,
+                    name,
+                    "deleting who is gone and has this node's networks"
+                );
+                if let Some(server) = &mut self.server {
+                    server.delete(*node).await?;
+                }
+                "forget"
+            }
+        };
+        let by = ByRepair {
+            repair: repair.to_owned(),
+        };
+        self.telemetry.metrics.mesh.repairs.get_or_create(&by).inc();
+        if let Some(server) = &mut self.server {
+            server.forget();
+        }
+        Ok(())
+    }
+
+    /// Tells tailscaled otherwise. Its networks are one list, which others change as well: it is read
+    /// again, because the server was asked since.
+    async fn set(
+        &self,
+        edit: &PrefsPatch,
+        desired: &Desired,
+        observed: &Observed,
+    ) -> Result<(), String> {
+        let said = |error: tailscaled::localapi::Error| display_chain(&error);
+        let mut edit = observe::prefs_edit(edit);
+        if let Some(advertised) = &mut edit.advertise_routes {
+            let present = self.tailscaled.prefs().await.map_err(said)?;
+            *advertised = plan::beside(&present.advertise_routes, desired, observed);
+        }
+        self.tailscaled.edit_prefs(&edit).await.map_err(said)?;
+        Ok(())
+    }
+}
+
+/// What keys there are now: they are replaced while the daemon runs.
+async fn current(config: &Config) -> Option<Secrets> {
+    let headscale = config.headscale.clone();
+    let read = spawn_blocking(move || Secrets::current(&headscale));
+    // It fails only if the process ends.
+    read.await.ok()
+}
+
+/// Whether a step has to wait, so long after a login began. A tailscaled that was a member says that it
+/// is one again before the server has heard of it.
+fn is_too_soon(action: &Action, since_login: Option<Duration>) -> bool {
+    *action == Action::Login(LoginReason::Forgotten)
+        && since_login.is_some_and(|since| since < LISTED)
+}
+
+/// Networks that Kubernetes gave to this node, and that no other Node has.
+fn assigned(settings: &MeshInputs, routes: &[IpNet]) -> Vec<IpNet> {
+    let given = settings.kube_nodes.assigned(&settings.node);
+    let (AssignedCidrs::Cidrs(given), Some(others)) = (given, report::nodes(settings)) else {
+        return Vec::new();
+    };
+    let is_anothers = |net: &IpNet| {
+        let all = others.iter();
+        let mut theirs = all.flat_map(|(_, facts)| facts.assigned.iter().chain(&facts.annotated));
+        theirs.any(|theirs| overlap(theirs, net))
+    };
+    let is_ours = |net: &&IpNet| routes.contains(net) && !is_anothers(net);
+    given.iter().filter(is_ours).copied().collect()
+}
+
+/// This node's name in the mesh.
+fn hostname(settings: &MeshInputs) -> String {
+    let said = settings.config.tailscale.hostname.as_deref();
+    hostname::hostname(said, &settings.node)
+}
+
+#[cfg(test)]
+mod tests;

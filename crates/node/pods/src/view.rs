@@ -1,0 +1,354 @@
+//! The attachments of this node, as far as they are known: told by the plugin, and looked up.
+//!
+//! An event is a hint to look at one record; from time to time all of them are looked at. What was
+//! learnt while that went on is newer than what it found.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::event::{Event, EventPod};
+use api::messages::{Pod, PodState};
+use cni::NetworkName;
+use net::Mac;
+use ruleset::host_ports::HostPort;
+use serde::Serialize;
+
+use super::judge::{Boot, Datapath, Sight, Written};
+use super::kernel::OwnLink;
+use super::key::Key;
+use super::look::{Look, MAX_ATTACHMENTS, Recorded};
+use super::namespace::Mounts;
+
+/// So many failed calls are remembered.
+const MAX_FAILURES: usize = 64;
+/// So many attachments that went since the last look are remembered; a look finds the others.
+const MAX_GONE: usize = 4096;
+
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// `ADD` or `DEL`.
+    pub verb: String,
+    /// The network.
+    pub network: String,
+    /// The container.
+    pub container: String,
+    /// The interface in the container.
+    pub ifname: String,
+    /// The CNI error code.
+    pub code: u32,
+    /// When the call began, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+}
+
+/// The link of a pod on our own datapath, for whoever restores what was taken from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLink {
+    /// The link's name on the host.
+    pub host_link: String,
+    /// Its hardware address.
+    pub host_mac: Mac,
+    /// The hardware address in the pod, which is the neighbour of each address.
+    pub pod_mac: Mac,
+    /// The pod's addresses: a route each.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The attachments of this node.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: BTreeMap<Key, Entry>,
+    /// Attachments that went, with the change that this was.
+    gone: BTreeMap<Key, u64>,
+    failures: VecDeque<Failure>,
+    changes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    pod: Option<EventPod>,
+    ips: Vec<IpAddr>,
+    host_link: Option<String>,
+    pod_mac: Option<Mac>,
+    since_unix_ms: Option<u64>,
+    state: PodState,
+    /// For our own datapath.
+    restorable: Option<PodLink>,
+    ports: Vec<HostPort>,
+    /// The change that it was learnt by.
+    change: u64,
+}
+
+/// A moment in the life of a view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark(u64);
+
+impl View {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Whatever a panic left is put right by the next look.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be taken before a look at everything.
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.lock().changes)
+    }
+
+    /// Takes over what a look at everything has found since `mark`.
+    pub(super) fn replace(&self, mark: Mark, look: &Look, mounts: &Mounts) {
+        let seen = look.keys().into_iter().take(MAX_ATTACHMENTS);
+        let found: Vec<(Key, Entry)> = seen
+            .filter_map(|key| Some((key.clone(), Entry::of(key, look, mounts, mark.0)?)))
+            .collect();
+        let is_newer = |change: u64| change > mark.0;
+        let mut inner = self.lock();
+        if !look.lacks_records && look.kernel.is_some() {
+            // Else nobody knows whether what was not seen is gone.
+            inner.entries.retain(|_, entry| is_newer(entry.change));
+        }
+        for (key, entry) in found {
+            let known = inner.entries.get(&key).map(|known| known.change);
+            let newest = known.max(inner.gone.get(&key).copied());
+            if !newest.is_some_and(is_newer) {
+                inner.entries.insert(key, entry);
+            }
+        }
+        inner.gone.retain(|_, change| is_newer(*change));
+    }
+
+    /// Takes over what a look at one attachment has found.
+    pub(super) fn learn(&self, key: &Key, look: &Look, mounts: &Mounts) {
+        let mut inner = self.lock();
+        inner.changes += 1;
+        let change = inner.changes;
+        match Entry::of(key, look, mounts, change) {
+            Some(entry) => {
+                if inner.entries.len() < MAX_ATTACHMENTS || inner.entries.contains_key(key) {
+                    inner.entries.insert(key.clone(), entry);
+                }
+                inner.gone.remove(key);
+            }
+            // Nobody knows whether it is gone.
+            None if look.lacks_records || look.kernel.is_none() => {}
+            None => {
+                inner.entries.remove(key);
+                if inner.gone.len() < MAX_GONE {
+                    inner.gone.insert(key.clone(), change);
+                }
+            }
+        }
+    }
+
+    /// Notes that a call failed, if it did.
+    pub(super) fn note_failure(&self, key: &Key, event: &Event) {
+        let Some(code) = event.code else { return };
+        let failures = &mut self.lock().failures;
+        if failures.len() == MAX_FAILURES {
+            failures.pop_front();
+        }
+        failures.push_back(Failure {
+            verb: event.verb.chars().take(8).collect(),
+            network: key.network.to_string(),
+            container: key.container.to_string(),
+            ifname: key.ifname.to_string(),
+            code,
+            started_unix_ms: event.started_unix_ms,
+        });
+    }
+
+    /// The calls that failed last, the newest one at the end.
+    pub(super) fn failures(&self) -> Vec<Failure> {
+        self.lock().failures.iter().cloned().collect()
+    }
+
+    /// Every attachment.
+    pub(super) fn snapshot(&self) -> Vec<Pod> {
+        let inner = self.lock();
+        let entries = inner.entries.iter();
+        entries.map(|(key, entry)| entry.snapshot(key)).collect()
+    }
+
+    /// How many pods have their network.
+    pub(super) fn attached(&self) -> usize {
+        let inner = self.lock();
+        let is_attached = |entry: &&Entry| entry.state == PodState::Attached;
+        inner.entries.values().filter(is_attached).count()
+    }
+
+    /// The links of living pods on our own datapath.
+    pub(super) fn pod_links(&self) -> Vec<PodLink> {
+        let inner = self.lock();
+        let living = inner.entries.values().filter(|entry| entry.is_living());
+        living
+            .filter_map(|entry| entry.restorable.clone())
+            .collect()
+    }
+
+    /// The hostPorts of living pods on our own datapath.
+    pub(super) fn host_ports(&self) -> Vec<HostPort> {
+        let inner = self.lock();
+        let living = inner.entries.values().filter(|entry| entry.is_living());
+        living
+            .flat_map(|entry| entry.ports.iter().copied())
+            .collect()
+    }
+
+    /// What is otherwise in the store and in the kernel, in words; nothing if nothing is.
+    pub(super) fn differences(&self, look: &Look, mounts: &Mounts) -> Vec<String> {
+        let inner = self.lock();
+        let mut differences = Vec::new();
+        let seen = look.keys();
+        for key in &seen {
+            let Some(found) = Entry::of(key, look, mounts, 0) else {
+                continue;
+            };
+            match inner.entries.get(*key) {
+                None => differences.push(format!("{key} is there and not known")),
+                Some(known) if known.is_same(&found) => {}
+                Some(known) => differences.push(format!(
+                    "{key} is known as {:?} and is {:?}",
+                    known.snapshot(key),
+                    found.snapshot(key)
+                )),
+            }
+        }
+        let known = inner.entries.keys();
+        let surplus = known.filter(|key| !seen.contains(key));
+        differences.extend(surplus.map(|key| format!("{key} is known and not there")));
+        differences
+    }
+}
+
+/// The attachments of a network whose pods live, or are being made.
+pub(super) fn living(look: &Look, network: &NetworkName, mounts: &Mounts) -> Vec<Key> {
+    let of_it = look
+        .keys()
+        .into_iter()
+        .filter(|key| key.network == *network);
+    let is_living = |key: &&Key| {
+        Entry::of(key, look, mounts, 0).is_some_and(|entry| entry.state != PodState::Gone)
+    };
+    of_it.filter(is_living).cloned().collect()
+}
+
+impl Entry {
+    /// What a look has found; nothing if there is neither record nor link.
+    fn of(key: &Key, look: &Look, mounts: &Mounts, change: u64) -> Option<Self> {
+        if let Some(recorded) = look.records.get(key) {
+            let link = look.link_of(key);
+            return Some(Self::of_record(key, recorded, link, mounts, change));
+        }
+        let (name, link) = look.kernel.as_ref()?.own_link(key)?;
+        Some(Self::of_link(name, link, change))
+    }
+
+    /// A pod whose record is lost: its link is a sign of life all the same.
+    fn of_link(name: &str, link: &OwnLink, change: u64) -> Self {
+        let mut ips = link.addresses.clone();
+        ips.sort_unstable();
+        let restorable = |addresses| {
+            Some(PodLink {
+                host_link: name.to_owned(),
+                host_mac: link.host_mac?,
+                pod_mac: link.pod_mac?,
+                addresses,
+            })
+        };
+        Self {
+            pod: None,
+            restorable: restorable(ips.clone()),
+            ips,
+            host_link: Some(name.to_owned()),
+            pod_mac: link.pod_mac,
+            since_unix_ms: None,
+            state: PodState::Attached,
+            ports: Vec::new(),
+            change,
+        }
+    }
+
+    fn of_record(
+        key: &Key,
+        recorded: &Recorded,
+        link: Sight,
+        mounts: &Mounts,
+        change: u64,
+    ) -> Self {
+        let attached = recorded.attached.as_deref();
+        let is_native = attached.is_some_and(|known| known.datapath == Datapath::Native);
+        let state = match (recorded.written, attached) {
+            (Written::Complete, Some(known)) => {
+                let is_gone = match known.datapath {
+                    Datapath::Native => link == Sight::Gone,
+                    Datapath::Other => {
+                        known.boot == Boot::Earlier || recorded.namespace(mounts) == Sight::Gone
+                    }
+                };
+                if is_gone {
+                    PodState::Gone
+                } else {
+                    PodState::Attached
+                }
+            }
+            _ if link == Sight::There && recorded.written == Written::Nonsense => {
+                PodState::Attached
+            }
+            _ => PodState::HalfMade,
+        };
+        let restorable = attached.filter(|_| is_native).and_then(|known| {
+            Some(PodLink {
+                host_link: key.host_link(),
+                host_mac: known.host_mac?,
+                pod_mac: known.pod_mac?,
+                addresses: known.ips.clone(),
+            })
+        });
+        Self {
+            pod: attached.and_then(|known| known.pod.clone()),
+            ips: attached.map_or_else(Vec::new, |known| known.ips.clone()),
+            host_link: attached.and_then(|known| known.host_link.clone()),
+            pod_mac: attached.and_then(|known| known.pod_mac),
+            since_unix_ms: recorded.since_unix_ms(),
+            state,
+            restorable,
+            ports: attached.map_or_else(Vec::new, |known| known.ports.clone()),
+            change,
+        }
+    }
+
+    fn is_living(&self) -> bool {
+        self.state == PodState::Attached
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let other = Self {
+            change: self.change,
+            ..other.clone()
+        };
+        *self == other
+    }
+
+    fn snapshot(&self, key: &Key) -> Pod {
+        Pod {
+            network: key.network.to_string(),
+            container: key.container.to_string(),
+            ifname: key.ifname.to_string(),
+            pod: self.pod.clone(),
+            ips: self.ips.clone(),
+            host_link: self.host_link.clone(),
+            mac: self.pod_mac.map(|mac| mac.to_string()),
+            since_unix_ms: self.since_unix_ms.unwrap_or_default(),
+            state: self.state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+use std::fs;
+
+use cni::{ContainerId, IfName, NetworkName};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::kernel::Kernel;
+
+/// Records in a directory, and a kernel that has every link or none.
+struct Scene {
+    dir: TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        Self { dir }
+    }
+
+    fn store(&self) -> attachment::RecordStore {
+        attachment::RecordStore::new(self.dir.path(), &NetworkName::new("net").unwrap())
+    }
+
+    /// Writes a record as a native ADD does.
+    fn write(&self, container: &str, progress: &str, address: &str) -> Key {
+        let key = Key::new("net", container, "eth0").unwrap();
+        let record = json!({
+            "boot": attachment::boot_id(), "netns": "/run/netns/p", "netns_identity": null,
+            "args": "K8S_POD_NAMESPACE=web;K8S_POD_NAME=web-0;K8S_POD_UID=1",
+            "progress": progress,
+            "steps": [{ "index": 0, "progress": progress, "plugin": { "native": {
+                "port_mappings": { "mappings": [
+                    { "host": "any", "protocol": "tcp", "port": 8080, "pod_port": 80 },
+                ] },
+            } } }],
+            "result": {
+                "interfaces": [
+                    { "name": key.host_link(), "mac": "02:00:00:00:00:01" },
+                    { "name": "eth0", "mac": "02:00:00:00:00:02", "sandbox": "/run/netns/p" },
+                ],
+                "ips": [{ "address": format!("{address}/24"), "interface": 1 }],
+            },
+        });
+        self.write_raw(container, &record);
+        key
+    }
+
+    fn write_raw(&self, container: &str, record: &Value) {
+        let held = self
+            .store()
+            .lock_for_add(
+                &cni::Attachment {
+                    container: ContainerId::new(container).unwrap(),
+                    ifname: IfName::new("eth0").unwrap(),
+                    netns: None,
+                    args: cni::CniArgs::default(),
+                },
+                std::time::Duration::from_secs(1),
+            )
+            .unwrap();
+        held.save(&serde_json::from_value(record.clone()).unwrap())
+            .unwrap();
+    }
+
+    fn remove(&self, container: &str) {
+        let name = format!("net/{container}@eth0.json");
+        fs::remove_file(self.dir.path().join(name)).unwrap();
+    }
+
+    /// What a look would find, where these attachments have links.
+    fn look(&self, links: &[&Key]) -> Look {
+        let mut look = Look {
+            kernel: Some(Kernel::with_links(links)),
+            ..Look::default()
+        };
+        for (container, ifname) in self.store().attachments().unwrap() {
+            let key = Key::new("net", container.as_str(), ifname.as_str()).unwrap();
+            let sight = self.store().snapshot(&key.attachment()).unwrap().unwrap();
+            look.records.insert(key.clone(), Recorded::of(&key, sight));
+        }
+        look
+    }
+}
+
+fn states(view: &View) -> Vec<(String, PodState)> {
+    let all = view.snapshot().into_iter();
+    all.map(|one| (one.container, one.state)).collect()
+}
+
+fn mounts() -> Mounts {
+    Mounts::default()
+}
+
+#[test]
+fn a_look_tells_who_is_attached() {
+    let scene = Scene::new();
+    let a = scene.write("a", "done", "10.0.0.2");
+    scene.write("b", "done", "10.0.0.3");
+    scene.write("c", "started", "10.0.0.4");
+    let view = View::default();
+    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    let expected = [
+        ("a".to_owned(), PodState::Attached),
+        ("b".to_owned(), PodState::Gone),
+        ("c".to_owned(), PodState::HalfMade),
+    ];
+    assert_eq!(states(&view), expected);
+    assert_eq!(view.attached(), 1);
+
+    let shown = serde_json::to_value(&view.snapshot()[0]).unwrap();
+    assert!(shown["sinceUnixMs"].as_u64().unwrap() > 0);
+    let mut shown = shown.as_object().unwrap().clone();
+    shown.remove("sinceUnixMs");
+    assert_eq!(
+        Value::Object(shown),
+        json!({
+            "network": "net", "container": "a", "ifname": "eth0", "state": "attached",
+            "pod": { "namespace": "web", "name": "web-0", "uid": "1" },
+            "ips": ["10.0.0.2"], "hostLink": a.host_link(), "mac": "02:00:00:00:00:02",
+        })
+    );
+}
+
+#[test]
+fn only_living_pods_are_to_be_restored() {
+    let scene = Scene::new();
+    let a = scene.write("a", "done", "10.0.0.2");
+    scene.write("b", "done", "10.0.0.3");
+    let view = View::default();
+    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    let [link] = &view.pod_links()[..] else {
+        panic!("{:?}", view.pod_links())
+    };
+    assert_eq!(link.host_link, a.host_link());
+    assert_eq!(link.host_mac.to_string(), "02:00:00:00:00:01");
+    assert_eq!(link.pod_mac.to_string(), "02:00:00:00:00:02");
+    assert_eq!(link.addresses, ["10.0.0.2".parse::<IpAddr>().unwrap()]);
+    let [port] = &view.host_ports()[..] else {
+        panic!("{:?}", view.host_ports())
+    };
+    assert_eq!((port.port, port.pod_port), (8080, 80));
+    assert_eq!(port.pod.to_string(), "10.0.0.2");
+}
+
+#[test]
+fn what_was_learnt_during_a_look_is_newer_than_what_it_found() {
+    let scene = Scene::new();
+    let a = scene.write("a", "done", "10.0.0.2");
+    let view = View::default();
+    let mark = view.mark();
+    let old = scene.look(&[&a]);
+
+    scene.remove("a");
+    let b = scene.write("b", "done", "10.0.0.3");
+    let now = scene.look(&[&b]);
+    view.learn(&a, &now, &mounts());
+    view.learn(&b, &now, &mounts());
+    view.replace(mark, &old, &mounts());
+    assert_eq!(states(&view), [("b".to_owned(), PodState::Attached)]);
+    assert_eq!(view.differences(&now, &mounts()), [""; 0]);
+
+    let mark = view.mark();
+    view.replace(mark, &scene.look(&[&b]), &mounts());
+    assert_eq!(states(&view), [("b".to_owned(), PodState::Attached)]);
+}
+
+#[test]
+fn a_store_that_can_t_be_read_makes_nobody_forgotten() {
+    let scene = Scene::new();
+    let a = scene.write("a", "done", "10.0.0.2");
+    let view = View::default();
+    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    let blind = Look {
+        lacks_records: true,
+        kernel: Some(Kernel::default()),
+        ..Look::default()
+    };
+    view.replace(view.mark(), &blind, &mounts());
+    view.learn(&a, &blind, &mounts());
+    assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
+    let silent = Look::default();
+    view.replace(view.mark(), &silent, &mounts());
+    assert_eq!(view.attached(), 1, "the kernel did not tell");
+    let empty = Look {
+        kernel: Some(Kernel::default()),
+        ..Look::default()
+    };
+    view.replace(view.mark(), &empty, &mounts());
+    assert_eq!(view.attached(), 0, "nothing is there, and that is known");
+}
+
+#[test]
+fn a_pod_whose_record_is_lost_is_known_by_its_link() {
+    let scene = Scene::new();
+    let a = scene.write("a", "done", "10.0.0.2");
+    fs::remove_dir_all(scene.dir.path().join("net")).unwrap();
+    let view = View::default();
+    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
+    assert_eq!(view.differences(&scene.look(&[&a]), &mounts()), [""; 0]);
+}
+
+#[test]
+fn differences_are_named() {
+    let scene = Scene::new();
+    let a = scene.write("a", "done", "10.0.0.2");
+    let b = scene.write("b", "done", "10.0.0.3");
+    let view = View::default();
+    view.replace(view.mark(), &scene.look(&[&a, &b]), &mounts());
+    scene.remove("a");
+    let c = scene.write("c", "done", "10.0.0.4");
+    let differences = view.differences(&scene.look(&[&c]), &mounts());
+    let [first, second, third] = &differences[..] else {
+        panic!("{differences:?}")
+    };
+    assert!(first.contains("container b") && first.contains("Gone"));
+    assert!(second.contains("container c") && second.contains("not known"));
+    assert!(third.contains("container a") && third.contains("not there"));
+}
+
+#[test]
+fn failures_are_remembered_and_the_oldest_is_forgotten() {
+    let view = View::default();
+    let key = Key::new("net", "a", "eth0").unwrap();
+    view.note_failure(&key, &Event::default());
+    assert_eq!(view.failures(), []);
+    for n in 0..=MAX_FAILURES {
+        let event = Event {
+            verb: "ADD".to_owned(),
+            code: Some(u32::try_from(n).unwrap()),
+            ..Event::default()
+        };
+        view.note_failure(&key, &event);
+    }
+    let codes: Vec<u32> = view.failures().iter().map(|one| one.code).collect();
+    assert_eq!((codes.len(), codes[0]), (MAX_FAILURES, 1));
+}
