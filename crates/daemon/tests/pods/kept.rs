@@ -41,11 +41,7 @@ fn what_is_missed_is_found_and_what_is_left_is_collected_and_counted() {
     let last = &reports[6];
     assert_eq!(last.known.len(), 1);
     assert_eq!(last.differences, [""; 0]);
-    assert_eq!(
-        last.condition,
-        (true, "nothing is left behind".to_owned()),
-        "{last:?}"
-    );
+    assert_eq!(last.condition, (true, "no orphans".to_owned()), "{last:?}");
     for line in [
         "headcni_pods 1",
         "headcni_orphans{kind=\"state\"} 0",
