@@ -1,4 +1,4 @@
-//! Undoes every attachment, for a node that is to be without us.
+//! Detaches every pod, for uninstall.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,15 @@ use super::observe::ObservedPods;
 use super::paths::{LeaseOwnership, PodPaths};
 use node_core::error::display_chain;
 
-/// Undoes all attachments on record, whether their pods live or not; blocks. Returns those that are
-/// undone, and what went wrong with the others.
+/// Runs DEL for all attachments on record; blocks. Returns those that succeeded, and the errors.
 pub fn detach_all(paths: &PodPaths) -> (Vec<Key>, Vec<String>) {
-    let observed = ObservedPods::at(paths);
+    let observed = ObservedPods::read(paths);
     let (mut detached, mut errors) = (Vec::new(), observed.errors);
     for (key, recorded) in &observed.records {
         match delete_orphan(paths, key, &recorded.stamp, |_| true) {
             Ok(GcOutcome::Deleted) => detached.push(key.clone()),
             Ok(GcOutcome::Changed) => errors.push(format!(
-                "{key}: somebody works on it, or its record is damaged"
+                "{key}: a CNI call is in progress, or its record is damaged"
             )),
             Err(error) => errors.push(format!("{key}: {}", display_chain(&error))),
         }
@@ -25,7 +24,7 @@ pub fn detach_all(paths: &PodPaths) -> (Vec<Key>, Vec<String>) {
     (detached, errors)
 }
 
-/// The directory with the leases of our network, if nobody else keeps any there.
+/// The lease directory of our network, unless it is shared.
 pub fn own_lease_dir(paths: &PodPaths) -> Option<PathBuf> {
     let store = paths.lease_store()?;
     (paths.leases.ownership == LeaseOwnership::Native).then(|| store.dir().to_owned())

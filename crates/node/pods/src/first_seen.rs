@@ -1,26 +1,23 @@
-//! How long something has looked like a left-over: by a clock that nobody can set.
+//! How long something has looked like an orphan, by the monotonic clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::orphan_policy::Age;
 
-/// The clock is said to be right as long as it runs as ours does, within this.
+/// The wall clock is trusted if it advances like the monotonic one, within this.
 const TOLERANCE: Duration = Duration::from_secs(2);
-/// More left-overs than this are not remembered at once; the others come later.
+/// Further orphans wait for a later garbage collection.
 const MAX_ENTRIES: usize = 16_384;
 
-/// A moment, by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// A clock that nobody can set.
     pub monotonic: Instant,
-    /// The clock that files have.
+    /// The clock of modification times.
     pub wall: SystemTime,
 }
 
 impl Now {
-    /// This moment.
     pub fn read() -> Self {
         Self {
             monotonic: Instant::now(),
@@ -29,21 +26,19 @@ impl Now {
     }
 }
 
-/// Everything that looked like a left-over at the last look.
+/// Everything that looked like an orphan in the last observation.
 #[derive(Debug)]
 pub(super) struct FirstSeen<K> {
     known: BTreeMap<K, FirstSeenEntry>,
 }
 
-/// Something that looks like a left-over.
 #[derive(Debug)]
 struct FirstSeenEntry {
     stamp: String,
     first: Now,
-    /// Whether it still does.
+    /// Seen in the current observation.
     is_confirmed: bool,
     failures: u32,
-    /// Not to be tried again before this.
     retry_at: Option<Instant>,
 }
 
@@ -56,14 +51,14 @@ impl<K: Ord + Clone> Default for FirstSeen<K> {
 }
 
 impl<K: Ord + Clone> FirstSeen<K> {
-    /// Begins a look: what isn't seen until its end is forgotten.
+    /// Begins an observation: what is not confirmed before its end is dropped.
     pub(super) fn begin(&mut self) {
         for sighting in self.known.values_mut() {
             sighting.is_confirmed = false;
         }
     }
 
-    /// How old something is that was written at `modified`. What has another stamp is another thing.
+    /// A changed stamp starts again at zero.
     pub(super) fn age(&self, key: &K, stamp: &str, modified: Option<SystemTime>, now: Now) -> Age {
         let known = self.known.get(key).filter(|known| known.stamp == stamp);
         let Some(FirstSeenEntry { first, .. }) = known else {
@@ -73,7 +68,7 @@ impl<K: Ord + Clone> FirstSeen<K> {
             };
         };
         let seen_for = now.monotonic.saturating_duration_since(first.monotonic);
-        // Whoever has set the clock since has changed the age of every file.
+        // A step of the wall clock changes the age of every file.
         let by_wall = now.wall.duration_since(first.wall).ok();
         let is_clock_right = by_wall.is_some_and(|by_wall| by_wall.abs_diff(seen_for) < TOLERANCE);
         let by_file = modified.and_then(|modified| now.wall.duration_since(modified).ok());
@@ -83,7 +78,6 @@ impl<K: Ord + Clone> FirstSeen<K> {
         }
     }
 
-    /// Remembers that something looks like a left-over.
     pub(super) fn confirm(&mut self, key: &K, stamp: &str, now: Now) {
         let has_room = self.known.len() < MAX_ENTRIES;
         match self.known.get_mut(key) {
@@ -102,24 +96,22 @@ impl<K: Ord + Clone> FirstSeen<K> {
         }
     }
 
-    /// Whether it may be tried to collect something.
     pub(super) fn may_retry(&self, key: &K, now: Now) -> bool {
         let known = self.known.get(key);
         let retry_at = known.and_then(|known| known.retry_at);
         retry_at.is_none_or(|until| now.monotonic >= until)
     }
 
-    /// Remembers that something could not be collected: it rests, the longer the more often.
+    /// Backs off exponentially.
     pub(super) fn failed(&mut self, key: &K, interval: Duration, now: Now) {
-        const MOST_DOUBLINGS: u32 = 6;
+        const MAX_DOUBLINGS: u32 = 6;
         if let Some(known) = self.known.get_mut(key) {
-            let rest = interval.saturating_mul(1 << known.failures.min(MOST_DOUBLINGS));
+            let delay = interval.saturating_mul(1 << known.failures.min(MAX_DOUBLINGS));
             known.failures += 1;
-            known.retry_at = now.monotonic.checked_add(rest);
+            known.retry_at = now.monotonic.checked_add(delay);
         }
     }
 
-    /// Forgets what was collected.
     pub(super) fn forget(&mut self, key: &K) {
         self.known.remove(key);
     }
@@ -129,7 +121,6 @@ impl<K: Ord + Clone> FirstSeen<K> {
         self.known.retain(|_, sighting| sighting.is_confirmed);
     }
 
-    /// How many there are of those that `is_counted`.
     pub(super) fn count(&self, is_counted: impl Fn(&K) -> bool) -> usize {
         self.known.keys().filter(|key| is_counted(key)).count()
     }
@@ -160,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_again_grows_older() {
+    fn a_confirmed_orphan_ages() {
         let (mut first_seen, start) = (FirstSeen::default(), Now::read());
         assert_eq!(seen(&first_seen, "1", start, start).seen_for, secs(0));
         first_seen.confirm(&"x", "1", start);
@@ -173,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_anew_is_another_thing() {
+    fn a_changed_stamp_resets_the_age() {
         let (mut first_seen, start) = (FirstSeen::default(), Now::read());
         first_seen.confirm(&"x", "1", start);
         let now = later(start, 60, 60);
@@ -184,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_well_in_between_begins_anew() {
+    fn an_unconfirmed_orphan_is_dropped() {
         let (mut first_seen, start) = (FirstSeen::default(), Now::read());
         first_seen.confirm(&"x", "1", start);
         first_seen.begin();
@@ -195,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_tells_no_age() {
+    fn a_clock_step_invalidates_the_file_age() {
         let (mut first_seen, start) = (FirstSeen::default(), Now::read());
         first_seen.confirm(&"x", "1", start);
         for jump in [3600, 90, 30, -3600] {
@@ -208,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_collected_rests_ever_longer() {
+    fn failures_back_off_exponentially() {
         let (mut first_seen, start) = (FirstSeen::default(), Now::read());
         first_seen.confirm(&"x", "1", start);
         assert!(first_seen.may_retry(&"x", start));

@@ -1,7 +1,7 @@
-//! Collects left-overs: records by our own plugin's DEL, leases under their store's lock.
+//! Deletes orphans: records with a DEL of our plugin, leases under the lock of their store.
 //!
-//! Everything is looked at once more at the last moment, by whoever has the lock then. A DEL is told
-//! which state of the record it is for, so that it can't undo what was made since.
+//! The evidence is read again under the lock. A DEL carries the stamp of the record that it is for, so it
+//! cannot undo a later ADD.
 
 use std::time::Duration;
 
@@ -16,47 +16,38 @@ use super::netns::MountTable;
 use super::orphan_policy::Presence;
 use super::paths::PodPaths;
 
-/// How long the plugins of a DEL may take, each.
+/// For each plugin of a DEL.
 const STEP_SECONDS: u64 = 20;
-/// How long a DEL may take.
-const DEADLINE: Duration = Duration::from_mins(1);
-/// Where iptables and nft are, if our own environment doesn't say.
+/// For a whole DEL.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// For iptables and nft, if our own environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What became of a left-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GcOutcome {
     Deleted,
-    /// Somebody works on it, or it is another thing by now.
+    /// A CNI call is in progress, or it changed.
     Changed,
 }
 
-/// Why a left-over could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GcError {
-    /// Its record could not be read or removed.
     #[error(transparent)]
     State(#[from] RecordError),
-    /// Its lease could not be read or released.
     #[error(transparent)]
     Leases(#[from] StoreError),
-    /// The kernel did not answer.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The plugin failed.
-    #[error("DEL by the plugin")]
+    #[error("run DEL of the plugin")]
     Plugin(#[source] DelegateError),
-    /// The plugin said that it was done, and something is there all the same.
-    #[error("{what} is there after its DEL")]
-    Remains {
-        /// What is there.
-        what: String,
-    },
+    /// DEL succeeded, but something remains.
+    #[error("{what} remains after DEL")]
+    Remains { what: String },
 }
 
-/// Undoes an attachment whose record was seen in this state.
+/// Detaches an orphan whose record had this stamp.
 ///
-/// `is_orphan` judges once more, while nobody else can work on the attachment.
+/// `is_orphan` is called under the lock of the attachment.
 pub(super) fn delete_orphan(
     paths: &PodPaths,
     key: &Key,
@@ -65,31 +56,31 @@ pub(super) fn delete_orphan(
 ) -> Result<GcOutcome, GcError> {
     let store = RecordStore::new(&paths.data_dir, &key.network);
     let of = key.attachment();
-    let held = match store.try_lock(&of) {
+    let locked = match store.try_lock(&of) {
         Err(RecordError::Busy { .. }) => return Ok(GcOutcome::Changed),
-        held => held?,
+        locked => locked?,
     };
-    let (Some(held), Some(sight)) = (held, store.snapshot(&of)?) else {
+    let (Some(locked), Some(snapshot)) = (locked, store.snapshot(&of)?) else {
         return Ok(GcOutcome::Changed);
     };
-    if held.stamp()? != *stamp || sight.stamp != *stamp {
+    if locked.stamp()? != *stamp || snapshot.stamp != *stamp {
         return Ok(GcOutcome::Changed);
     }
-    let record = match &sight.content {
+    let record = match &snapshot.content {
         RecordContent::Empty => None,
         RecordContent::Whole(record) => Some(record.clone()),
         RecordContent::Damaged => return Ok(GcOutcome::Changed),
     };
-    if !is_orphan(sight) {
+    if !is_orphan(snapshot) {
         return Ok(GcOutcome::Changed);
     }
     match record {
-        // A record is written before anything is made, so there is nothing to undo.
-        None => held.remove()?,
+        // ADD fills the record before its first step, so there is nothing to undo.
+        None => locked.remove()?,
         Some(record) => {
-            drop(held);
+            drop(locked);
             if let Err(error) = call_del(paths, key, &record, stamp) {
-                // Somebody else was faster, and has made of it what he wanted.
+                // A concurrent CNI call was faster.
                 let now = store.snapshot(&of)?;
                 let is_same = now.is_some_and(|now| now.stamp == *stamp);
                 return if is_same {
@@ -111,7 +102,7 @@ fn call_del(paths: &PodPaths, key: &Key, record: &Record, stamp: &Stamp) -> Resu
     let delegate = Delegate {
         kind: &kind,
         env: &env,
-        timeout: DEADLINE,
+        timeout: TIMEOUT,
     };
     let is_there = |path: &String| {
         let mounts = MountTable::default();
@@ -127,7 +118,7 @@ fn call_del(paths: &PodPaths, key: &Key, record: &Record, stamp: &Stamp) -> Resu
         .map_err(GcError::Plugin)
 }
 
-/// Nothing of our own but what the plugin needs: it may hold secrets.
+/// Our own environment may hold secrets, so the plugin gets only what it needs.
 fn environment(paths: &PodPaths) -> Env {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let variables = [
@@ -138,7 +129,7 @@ fn environment(paths: &PodPaths) -> Env {
     variables.into_iter().collect()
 }
 
-/// A configuration by which nothing can be done: the plugin goes by the record, or not at all.
+/// Without plugins, so that DEL can only follow the record.
 fn configuration(key: &Key, record: &Record) -> Map<String, Value> {
     let recorded = record.steps.first();
     let version = recorded.and_then(|step| step.plugin.config().get("cniVersion"));
@@ -152,7 +143,6 @@ fn configuration(key: &Key, record: &Record) -> Map<String, Value> {
     conf.as_object().cloned().unwrap_or_default()
 }
 
-/// Fails if something of the attachment is still there.
 fn verify(
     paths: &PodPaths,
     store: &RecordStore,
@@ -184,7 +174,7 @@ fn verify(
     Ok(())
 }
 
-/// Releases a lease that nothing else is left of, if it is the one that was seen.
+/// Releases an orphaned lease, if it is unchanged.
 pub(super) fn release_orphan(
     paths: &PodPaths,
     key: &Key,
@@ -200,7 +190,7 @@ pub(super) fn release_orphan(
     let Some(mut session) = session else {
         return Ok(GcOutcome::Changed);
     };
-    // An ADD writes its record first. While we have the lease store, it can't get any further.
+    // ADD writes its record first, and cannot continue while we hold the lock of the lease store.
     let records = RecordStore::new(&paths.data_dir, &key.network);
     let has_link = net::link(&Socket::route()?, &key.host_link())?.is_some();
     if has_link || records.snapshot(&key.attachment())?.is_some() {

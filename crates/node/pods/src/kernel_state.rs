@@ -1,4 +1,4 @@
-//! What the kernel has of pods: links of ours, and ways to addresses.
+//! Managed links and routes to pods, as the kernel has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,50 +10,46 @@ use ruleset::LINK_GROUP;
 use super::key::Key;
 use super::orphan_policy::Presence;
 
-/// Every namespace has its `lo` at this place.
+/// `lo` has this index in every netns.
 const LO_INDEX: u32 = 1;
 
-/// What the kernel has, at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelState {
-    /// Our links by name.
+    /// Managed links by name.
     links: BTreeMap<String, ManagedLink>,
-    /// The names of the links that say whom they are for, by that.
+    /// Link names by the attachment in their alias.
     labelled: BTreeMap<Key, String>,
-    /// Networks that some link leads to: one that isn't ours, or a route to one address.
+    /// Prefixes of unmanaged links, and host routes.
     destinations: Vec<IpNet>,
-    /// Addresses that a route of ours leads to by a link that isn't ours.
+    /// Destinations of our routes via unmanaged links.
     pub(super) stray_routes: Vec<IpAddr>,
 }
 
-/// A link of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ManagedLink {
-    /// The attachment that is written on it.
+    /// From the alias.
     pub(super) key: Option<Key>,
-    /// Its hardware address.
     pub(super) host_mac: Option<Mac>,
-    /// The hardware address at its other end.
     pub(super) pod_mac: Option<Mac>,
-    /// The addresses that routes of ours lead to by it.
+    /// Destinations of our routes via it.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl KernelState {
-    /// Asks the kernel for all, in the network that this thread is in.
-    pub(super) fn ask() -> Result<Self, NetError> {
+    /// Reads everything in the netns of this thread.
+    pub(super) fn read() -> Result<Self, NetError> {
         let socket = Socket::route()?;
         let links = net::links(&socket)?;
         let addresses = net::addresses(&socket)?;
         let routes = net::routes(&socket)?;
         let neighbours = net::permanent_neighbours(&socket)?;
         let mut kernel = Self::of(&links, &addresses, &routes);
-        kernel.meet(&links, &neighbours);
+        kernel.add_neighbours(&links, &neighbours);
         Ok(kernel)
     }
 
-    /// Asks the kernel for the link of one attachment, and for nothing else.
-    pub(super) fn ask_one(key: &Key) -> Result<Self, NetError> {
+    /// Reads only the link of one attachment.
+    pub(super) fn read_one(key: &Key) -> Result<Self, NetError> {
         let link = net::link(&Socket::route()?, &key.host_link())?;
         let links: Vec<Link> = link.into_iter().collect();
         Ok(Self::of(&links, &[], &[]))
@@ -65,7 +61,7 @@ impl KernelState {
         for link in links {
             let key = attachment::link::parse_alias(&link.name, &link.kind, &link.alias)
                 .and_then(|label| Key::new(label.network, label.container, label.ifname));
-            if key.is_none() && !is_nameless(link) {
+            if key.is_none() && !is_unlabelled(link) {
                 continue;
             }
             own.insert(link.index, link.name.as_str());
@@ -81,7 +77,7 @@ impl KernelState {
         }
         let is_managed = |link: u32| own.contains_key(&link);
         let of_links = addresses.iter().filter(|address| {
-            // The gateways' addresses are on `lo`, and lead nowhere.
+            // `lo` only has the gateways.
             address.link != LO_INDEX && !is_managed(address.link)
         });
         kernel
@@ -106,8 +102,7 @@ impl KernelState {
         kernel
     }
 
-    /// Adds who is at the other end of our links.
-    fn meet(&mut self, links: &[Link], neighbours: &[Neighbour]) {
+    fn add_neighbours(&mut self, links: &[Link], neighbours: &[Neighbour]) {
         let names: BTreeMap<u32, &str> = links
             .iter()
             .map(|link| (link.index, link.name.as_str()))
@@ -120,7 +115,6 @@ impl KernelState {
         }
     }
 
-    /// Whether an attachment has a link of ours.
     pub(super) fn link_of(&self, key: &Key) -> Presence {
         match self.managed_link(key) {
             Some(_) => Presence::Present,
@@ -128,7 +122,7 @@ impl KernelState {
         }
     }
 
-    /// The link of ours that an attachment has, and its name.
+    /// The managed link of an attachment, and its name.
     pub(super) fn managed_link(&self, key: &Key) -> Option<(&str, &ManagedLink)> {
         let by_name = self.links.get_key_value(&key.host_link());
         let by_label = || self.links.get_key_value(self.labelled.get(key)?);
@@ -136,12 +130,11 @@ impl KernelState {
         Some((name, link))
     }
 
-    /// The attachments that links of ours say they are for.
     pub(super) fn labelled(&self) -> impl Iterator<Item = &Key> {
         self.labelled.keys()
     }
 
-    /// Whether something leads to an address.
+    /// Whether an unmanaged link or a host route serves an address.
     pub(super) fn route_to(&self, address: IpAddr) -> Presence {
         let is_there = self
             .destinations
@@ -154,7 +147,6 @@ impl KernelState {
         }
     }
 
-    /// Our links that are for none of these attachments.
     pub(super) fn links_without_record<'a>(
         &'a self,
         known: &BTreeSet<&Key>,
@@ -173,7 +165,6 @@ impl KernelState {
 
 #[cfg(test)]
 impl KernelState {
-    /// A kernel that has the links of these attachments.
     pub(super) fn with_links(keys: &[&Key]) -> Self {
         let mut kernel = Self::default();
         for key in keys {
@@ -188,8 +179,8 @@ impl KernelState {
     }
 }
 
-/// A link of ours that nothing is written on yet.
-fn is_nameless(link: &Link) -> bool {
+/// A managed link whose alias is not set yet.
+fn is_unlabelled(link: &Link) -> bool {
     link.group == LINK_GROUP && link.name.starts_with("hc") && link.kind == "veth"
 }
 
@@ -226,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_an_attachments_by_its_name_or_by_what_is_written_on_it() {
+    fn a_managed_link_is_found_by_name_or_alias() {
         let by_name = key("a").host_link();
         let links = [
             link(7, &by_name, LINK_GROUP, ""),
@@ -237,18 +228,14 @@ mod tests {
         let kernel = KernelState::of(&links, &[], &[]);
         assert_eq!(kernel.link_of(&key("a")), Presence::Present);
         assert_eq!(kernel.link_of(&key("b")), Presence::Present);
-        assert_eq!(
-            kernel.link_of(&key("c")),
-            Presence::Absent,
-            "it is not ours"
-        );
+        assert_eq!(kernel.link_of(&key("c")), Presence::Absent, "unmanaged");
         let (b, names) = (key("b"), BTreeSet::new());
         let beside = kernel.links_without_record(&BTreeSet::from([&b]), &names);
         assert_eq!(beside, [by_name.as_str()]);
     }
 
     #[test]
-    fn what_leads_to_an_address_is_found() {
+    fn routes_and_links_to_an_address_are_found() {
         let address = |link, net: &str| Address {
             link,
             net: net.parse().unwrap(),
@@ -275,13 +262,13 @@ mod tests {
             ("10.5.0.1", false),
             ("10.6.0.1", true),
         ] {
-            let sight = kernel.route_to(address.parse().unwrap());
-            assert_eq!(sight == Presence::Present, is_there, "{address}");
+            let presence = kernel.route_to(address.parse().unwrap());
+            assert_eq!(presence == Presence::Present, is_there, "{address}");
         }
     }
 
     #[test]
-    fn a_route_of_ours_by_a_link_of_somebody_else_is_a_stray() {
+    fn our_route_via_an_unmanaged_link_is_a_stray() {
         let links = [link(7, "hc7", LINK_GROUP, ""), link(3, "eth0", 0, "")];
         let routes = [
             via("10.1.0.2/32", 7, None, PROTO_HEADCNI),

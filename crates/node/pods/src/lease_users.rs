@@ -1,4 +1,4 @@
-//! Who of those that have a lease somewhere may live.
+//! Counts running pods with leases in a store.
 
 use ipam::LeaseOwner;
 use net::Socket;
@@ -11,8 +11,8 @@ use super::view;
 use crate::leases::LeaseStoreLocation;
 use node_core::error::display_chain;
 
-/// How many pods that may live have their leases at `home`. A lease whose owner is dead is a
-/// left-over and doesn't count; what can't be looked at is an error.
+/// How many pods that may run have leases at `location`. An orphaned lease does not count; what cannot
+/// be observed is an error.
 pub(super) fn running(paths: &PodPaths, location: &LeaseStoreLocation) -> Result<usize, String> {
     let network = location.network().map_err(|error| error.to_string())?;
     let mut owners = Vec::new();
@@ -22,8 +22,8 @@ pub(super) fn running(paths: &PodPaths, location: &LeaseStoreLocation) -> Result
             .for_each_lease(&mut |lease| owners.push(lease.owner))
             .map_err(|error| display_chain(&error))?;
     }
-    // After the leases: whoever has got one in the meantime is seen here.
-    let observed = ObservedPods::at(paths);
+    // After the leases, so that no new owner is missed.
+    let observed = ObservedPods::read(paths);
     if !observed.errors.is_empty() {
         return Err(observed.errors.join("; "));
     }
@@ -35,8 +35,7 @@ pub(super) fn running(paths: &PodPaths, location: &LeaseStoreLocation) -> Result
     })
 }
 
-/// How many links are on the bridges of `home`. Pods of the reference plugins have no record, but each
-/// has one.
+/// The ports of its bridges. Pods of the reference plugins have no record, but one port each.
 fn ports(location: &LeaseStoreLocation) -> Result<usize, net::NetError> {
     let socket = Socket::route()?;
     let bridges = location.bridges.iter();
@@ -45,7 +44,7 @@ fn ports(location: &LeaseStoreLocation) -> Result<usize, net::NetError> {
         .sum()
 }
 
-/// Owners that are known to live, and of the others as many as there are links that may be theirs.
+/// Owners that run, and of the others as many as there are bridge ports that may be theirs.
 fn count(owners: &[LeaseOwner], running: &[Key], ports: usize) -> usize {
     let is_of = |owner: &LeaseOwner, key: &Key| {
         let is_same_link = owner
@@ -53,8 +52,8 @@ fn count(owners: &[LeaseOwner], running: &[Key], ports: usize) -> usize {
             .is_none_or(|name| name == key.ifname.as_str());
         owner.container() == key.container.as_str() && is_same_link
     };
-    let is_known = |owner: &&LeaseOwner| running.iter().any(|key| is_of(owner, key));
-    let known = owners.iter().filter(is_known).count();
+    let is_running = |owner: &&LeaseOwner| running.iter().any(|key| is_of(owner, key));
+    let known = owners.iter().filter(is_running).count();
     known + ports.min(owners.len() - known)
 }
 
@@ -74,13 +73,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nobody(&[], &[], 0, 0)]
-    #[case::left_over(&["a"], &[], 0, 0)]
+    #[case::no_leases(&[], &[], 0, 0)]
+    #[case::orphan(&["a"], &[], 0, 0)]
     #[case::running(&["a", "b"], &["b", "c"], 0, 1)]
     #[case::on_a_bridge(&["a", "b"], &[], 1, 1)]
-    #[case::links_of_somebody_else(&[], &["c"], 7, 0)]
+    #[case::foreign_bridge_ports(&[], &["c"], 7, 0)]
     #[case::both(&["a", "b", "c"], &["b"], 7, 3)]
-    fn leases_of_the_dead_do_not_count(
+    fn leases_without_a_running_owner_do_not_count(
         #[case] owners: &[&str],
         #[case] running: &[&str],
         #[case] ports: usize,

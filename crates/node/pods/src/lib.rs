@@ -1,8 +1,7 @@
-//! The pods of this node: who is attached, and what those that are gone have left behind.
+//! The attached pods of this node, and garbage collection of orphans.
 //!
-//! Nothing here is kept: records, leases and the kernel tell everything, before a restart and after
-//! it. [`Pods`] is what the rest of the daemon has of it. [`judge`] decides, and is pure; `look`
-//! finds out; `collect` acts. What blocks says so, and is for a thread of its own.
+//! [`Pods`] is the interface. Records, leases and the kernel are the source of truth: `observe` reads
+//! them, [`orphan_policy`] decides and is pure, `gc` acts. Functions that block say so.
 
 mod detach;
 mod first_seen;
@@ -51,12 +50,11 @@ pub use view::{Failure, PodLink};
 use netns::MountTable;
 use observe::ObservedPods;
 
-/// How often everything is looked at though nothing was missed.
+/// The interval of full resyncs.
 const RESYNC: Duration = Duration::from_mins(5);
-/// Looks that are asked for come no faster than this.
-const PAUSE: Duration = Duration::from_secs(2);
+/// The least time between two resyncs.
+const RESYNC_DELAY: Duration = Duration::from_secs(2);
 
-/// The pods of this node.
 pub struct Pods {
     paths: Mutex<Arc<PodPaths>>,
     view: View,
@@ -67,7 +65,7 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Knows nobody yet: [`Pods::resync`] looks.
+    /// Empty until the first [`Pods::resync`].
     pub fn new(paths: PodPaths, telemetry: Telemetry) -> Arc<Self> {
         Arc::new(Self {
             paths: Mutex::new(Arc::new(paths)),
@@ -79,7 +77,7 @@ impl Pods {
         })
     }
 
-    /// Where things are now, by a configuration that was loaded anew.
+    /// Applies a changed configuration.
     pub fn set_paths(&self, paths: PodPaths) {
         *self.paths.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(paths);
         self.request_resync();
@@ -90,12 +88,12 @@ impl Pods {
         Arc::clone(&paths)
     }
 
-    /// Something may have been missed: everything is looked at soon.
+    /// An event may be lost: read everything soon.
     pub fn request_resync(&self) {
         self.resync.notify_one();
     }
 
-    /// Requests a resync, for those that only know that something may have changed.
+    /// Notify it to request a resync.
     pub fn resync_request(&self) -> Arc<Notify> {
         Arc::clone(&self.resync)
     }
@@ -105,50 +103,50 @@ impl Pods {
         self.pod_ips.subscribe()
     }
 
-    /// Takes note of a call that the plugin tells of: its record says what became of it.
+    /// Updates the attachment that an event of the plugin is about, from its record.
     pub async fn handle_event(self: &Arc<Self>, event: Event) {
         let pods = Arc::clone(self);
-        // It fails only if the process ends.
+        // Fails only if the process ends.
         let _ = tokio::task::spawn_blocking(move || pods.handle_event_blocking(&event)).await;
     }
 
     /// As [`Pods::told`]; blocks.
     pub fn handle_event_blocking(&self, event: &Event) {
         let Some(key) = Key::of(event) else {
-            tracing::debug!("an event of no attachment that can be");
+            tracing::debug!("ignoring an event with invalid names");
             return;
         };
         self.view.record_failure(&key, event);
-        let observed = ObservedPods::at_one(&self.paths(), &key);
+        let observed = ObservedPods::read_one_attachment(&self.paths(), &key);
         for error in &observed.errors {
-            tracing::warn!(%key, %error, "what became of a call can't be handle_event");
+            tracing::warn!(%key, %error, "failed to observe the attachment of an event");
             self.request_resync();
         }
         self.view
             .update_one(&key, &observed, &MountTable::default());
-        self.count();
+        self.publish_pods();
     }
 
-    /// Looks at everything; blocks. The troubles are what could not be looked at.
+    /// Reads everything; blocks. Returns what could not be read.
     pub fn resync(&self) -> Vec<String> {
         let paths = self.paths();
         let revision = self.view.revision();
-        let observed = ObservedPods::at(&paths);
+        let observed = ObservedPods::read(&paths);
         self.view
             .replace(revision, &observed, &MountTable::default());
-        self.count();
+        self.publish_pods();
         let mut errors = observed.errors;
-        errors.extend(self.measure().err());
+        errors.extend(self.measure_pools().err());
         errors
     }
 
-    /// Telemetry how many addresses there are, and how many are given.
-    fn measure(&self) -> Result<(), String> {
-        self.report(&self.pools()?);
+    /// Publishes the size and the use of the pools.
+    fn measure_pools(&self) -> Result<(), String> {
+        self.publish_pools(&self.pools()?);
         Ok(())
     }
 
-    fn count(&self) {
+    fn publish_pods(&self) {
         let pods = self.view.snapshot().into_iter();
         let attached_pods = pods.filter(|pod| pod.state == PodState::Attached);
         let now: PodIps = attached_pods.flat_map(|pod| pod.ips).collect();
@@ -163,13 +161,13 @@ impl Pods {
         self.telemetry.metrics.pods.set(attached);
     }
 
-    fn report(&self, pools: &[Pool]) {
+    fn publish_pools(&self, pools: &[Pool]) {
         let metrics = &self.telemetry.metrics;
         for pool in pools {
             let family = ByFamily {
                 family: pool.family.to_owned(),
             };
-            #[expect(clippy::cast_precision_loss, reason = "it is for a graph")]
+            #[expect(clippy::cast_precision_loss, reason = "metrics are f64")]
             let (size, used) = (pool.size as f64, pool.used as f64);
             metrics.pool_size.get_or_create(&family).set(size);
             metrics.pool_used.get_or_create(&family).set(used);
@@ -179,52 +177,51 @@ impl Pods {
             Some(full) => conditions.fails(
                 Condition::IpsAvailable,
                 format_args!(
-                    "no {} address is left: all {} are leased; remove pods, or give the node a \
-                     larger network",
+                    "all {1} {0} addresses are leased; remove pods, or give the node a larger pod \
+                     CIDR",
                     full.family, full.size
                 ),
             ),
             None if pools.is_empty() => {}
-            None => conditions.holds(Condition::IpsAvailable, "there are addresses left"),
+            None => conditions.holds(Condition::IpsAvailable, "addresses are available"),
         }
     }
 
-    /// Looks at everything at the start, whenever something may have been missed, and from time to
-    /// time all the same, until it is told to end.
-    pub async fn run(self: Arc<Self>, end: CancellationToken) {
+    /// Resyncs at start, on request and at an interval, until `shutdown`.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         loop {
             let pods = Arc::clone(&self);
             match tokio::task::spawn_blocking(move || pods.resync()).await {
                 Ok(errors) => {
                     for error in errors {
-                        tracing::warn!(%error, "pods can't be looked at");
+                        tracing::warn!(%error, "failed to observe pods");
                     }
                 }
-                // A panic ends the process; this is its end.
+                // A panic ends the process.
                 Err(_) => return,
             }
             tokio::select! {
-                () = end.cancelled() => return,
+                () = shutdown.cancelled() => return,
                 _ = tokio::time::timeout(RESYNC, self.resync.notified()) => {}
             }
             tokio::select! {
-                () = end.cancelled() => return,
-                () = tokio::time::sleep(PAUSE) => {}
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(RESYNC_DELAY) => {}
             }
         }
     }
 
-    /// Collects what was left behind, for [`node_core::reconcile::keep`]; blocks.
+    /// Deletes orphans, for [`node_core::reconcile::run`]; blocks.
     pub fn collect(&self, limits: Limits) -> Result<Reconciled, String> {
         self.collect_at(limits, Now::read()).0
     }
 
-    /// As [`Pods::collect`], at a moment of the caller's choice.
+    /// As [`Pods::collect`], at a given time.
     pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Reconciled, String>, GcReport) {
-        if let Err(error) = self.measure() {
-            tracing::debug!(%error, "the pool can't be measured");
+        if let Err(error) = self.measure_pools() {
+            tracing::debug!(%error, "failed to measure the pools");
         }
-        let report = self.orphans.pass(&self.paths(), limits, now);
+        let report = self.orphans.collect(&self.paths(), limits, now);
         let metrics = &self.telemetry.metrics;
         let by = |kind: Kind| ByKind {
             kind: kind.name().to_owned(),
@@ -236,16 +233,16 @@ impl Pods {
         }
         for (kind, key, _) in &report.collected {
             metrics.orphans_collected.get_or_create(&by(*kind)).inc();
-            let observed = ObservedPods::at_one(&self.paths(), key);
+            let observed = ObservedPods::read_one_attachment(&self.paths(), key);
             self.view.update_one(key, &observed, &MountTable::default());
         }
-        self.count();
+        self.publish_pods();
         let outcome = if report.errors.is_empty() {
             let is_clean = report.left.values().all(|left| *left == 0);
             let message = if is_clean {
-                "nothing is left behind"
+                "no orphans"
             } else {
-                "what is left behind is collected when it is old enough"
+                "orphans are deleted after the grace period"
             };
             Ok(Reconciled {
                 message: message.to_owned(),
@@ -257,22 +254,22 @@ impl Pods {
         (outcome, report)
     }
 
-    /// Every attachment.
+    /// All attachments.
     pub fn snapshot(&self) -> Vec<Pod> {
         self.view.snapshot()
     }
 
-    /// The calls that failed last.
+    /// The last failed CNI calls.
     pub fn failures(&self) -> Vec<Failure> {
         self.view.failures()
     }
 
-    /// The links of living pods on our own datapath.
+    /// The links of running pods on the native datapath.
     pub fn pod_links(&self) -> Vec<PodLink> {
         self.view.pod_links()
     }
 
-    /// The hostPorts of living pods on our own datapath.
+    /// The hostPorts of running pods on the native datapath.
     pub fn host_ports(&self) -> Vec<HostPort> {
         self.view.host_ports()
     }
@@ -288,8 +285,7 @@ impl Pods {
         Ok(leases)
     }
 
-    /// How many pods that may live have their leases at `home`; blocks. What can't be looked at is an
-    /// error.
+    /// How many pods that may run have leases at `location`; blocks.
     pub fn lease_users(&self, location: &LeaseStoreLocation) -> Result<usize, String> {
         lease_users::running(&self.paths(), location)
     }
@@ -299,9 +295,9 @@ impl Pods {
         pool::pools(&self.paths())
     }
 
-    /// What is otherwise in the store and in the kernel than we know; blocks.
+    /// Differences between the view and the store or the kernel; blocks.
     pub fn differences(&self) -> Vec<String> {
-        let observed = ObservedPods::at(&self.paths());
+        let observed = ObservedPods::read(&self.paths());
         self.view.differences(&observed, &MountTable::default())
     }
 }

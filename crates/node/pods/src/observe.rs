@@ -1,4 +1,4 @@
-//! One look at the records of all attachments, and at what the kernel has of them.
+//! Reads the records of all attachments, and their kernel state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,78 +18,61 @@ use super::orphan_policy::{Boot, Datapath, Presence, RecordState};
 use super::paths::PodPaths;
 use node_core::error::display_chain;
 
-/// More pods than a node can have: a store with more records than this isn't read on.
+/// More than a node can have: further records are not read.
 pub(super) const MAX_ATTACHMENTS: usize = 16_384;
 
-/// What there is, at one moment.
 #[derive(Debug, Default)]
 pub(super) struct ObservedPods {
-    /// Every attachment that has a record.
     pub(super) records: BTreeMap<Key, ObservedRecord>,
-    /// What the kernel has; nothing if it did not tell.
+    /// `None` if the kernel could not be queried.
     pub(super) kernel: Option<KernelState>,
-    /// Whether there may be records that were not seen.
+    /// Some records could not be read.
     pub(super) is_incomplete: bool,
-    /// What could not be looked at, and why.
     pub(super) errors: Vec<String>,
 }
 
-/// A record that was seen.
 #[derive(Debug)]
 pub(super) struct ObservedRecord {
-    /// Which state of the record it is.
     pub(super) stamp: Stamp,
-    /// When it was written, by the clock of that time.
     pub(super) modified: Option<SystemTime>,
-    /// What it says of its ADD.
     pub(super) state: RecordState,
-    /// What it says else, if it can be understood.
+    /// `None` if the record is empty or damaged.
     pub(super) attached: Option<Box<RecordSummary>>,
 }
 
-/// What a record says, without the configurations in it.
+/// A record without its plugin configurations.
 #[derive(Clone, Debug)]
 pub(super) struct RecordSummary {
-    /// When it was written.
     pub(super) boot: Boot,
-    /// Who made the network.
     pub(super) datapath: Datapath,
-    /// The namespace's path.
     pub(super) netns: Option<String>,
-    /// What was behind the path.
     pub(super) netns_identity: Option<NetnsId>,
-    /// The pod, if the runtime said.
     pub(super) pod: Option<EventPod>,
-    /// The addresses of the interface.
     pub(super) ips: Vec<IpAddr>,
-    /// The link on the host.
     pub(super) host_link: Option<String>,
-    /// Its hardware address.
     pub(super) host_mac: Option<Mac>,
-    /// The hardware address of the interface in the pod.
     pub(super) pod_mac: Option<Mac>,
-    /// The hostPorts that lead to it.
     pub(super) ports: Vec<HostPort>,
 }
 
 impl ObservedPods {
-    /// Looks at everything. What can't be looked at is a trouble, not an absence.
-    pub(super) fn at(paths: &PodPaths) -> Self {
+    /// Reads everything. What cannot be read is an error, not an absence.
+    pub(super) fn read(paths: &PodPaths) -> Self {
         let mut observed = Self::default();
         observed.read_all(paths);
-        // Last: what was made in the meantime is there, and not taken for gone.
-        observed.ask(KernelState::ask());
+        // Last, so that no new link is taken for absent.
+        observed.set_kernel(KernelState::read());
         observed
     }
 
     fn read_all(&mut self, paths: &PodPaths) {
-        for network in self.read(attachment::networks(&paths.data_dir)) {
+        for network in self.list(attachment::networks(&paths.data_dir)) {
             let store = attachment::RecordStore::new(&paths.data_dir, &network);
-            for (container, ifname) in self.read(store.attachments()) {
+            for (container, ifname) in self.list(store.attachments()) {
                 if self.records.len() >= MAX_ATTACHMENTS {
                     self.is_incomplete = true;
                     self.errors.push(format!(
-                        "there are more than {MAX_ATTACHMENTS} records: the others are not looked at"
+                        "there are more than {MAX_ATTACHMENTS} records; the others are ignored"
                     ));
                     return;
                 }
@@ -103,20 +86,19 @@ impl ObservedPods {
         }
     }
 
-    /// Looks at one attachment.
-    pub(super) fn at_one(paths: &PodPaths, key: &Key) -> Self {
+    pub(super) fn read_one_attachment(paths: &PodPaths, key: &Key) -> Self {
         let mut observed = Self::default();
         let store = attachment::RecordStore::new(&paths.data_dir, &key.network);
         observed.read_one(&store, key);
-        observed.ask(KernelState::ask_one(key));
+        observed.set_kernel(KernelState::read_one(key));
         if observed.records.is_empty() && observed.link_of(key) == Presence::Present {
-            // The link is all that tells of the pod.
-            observed.ask(KernelState::ask());
+            // Only the link is left: its routes have the addresses.
+            observed.set_kernel(KernelState::read());
         }
         observed
     }
 
-    fn ask(&mut self, answer: Result<KernelState, net::NetError>) {
+    fn set_kernel(&mut self, answer: Result<KernelState, net::NetError>) {
         match answer {
             Ok(kernel) => self.kernel = Some(kernel),
             Err(error) => {
@@ -126,8 +108,7 @@ impl ObservedPods {
         }
     }
 
-    /// What a store lists; nothing, with a reason, if it can't be read.
-    fn read<T>(&mut self, listed: Result<Vec<T>, attachment::RecordError>) -> Vec<T> {
+    fn list<T>(&mut self, listed: Result<Vec<T>, attachment::RecordError>) -> Vec<T> {
         listed.unwrap_or_else(|error| {
             self.is_incomplete = true;
             self.errors.push(display_chain(&error));
@@ -136,27 +117,27 @@ impl ObservedPods {
     }
 
     fn read_one(&mut self, store: &attachment::RecordStore, key: &Key) {
-        let sight = store.snapshot(&key.attachment()).map(Option::into_iter);
-        for sight in self.read(sight.map(Iterator::collect)) {
+        let snapshot = store.snapshot(&key.attachment()).map(Option::into_iter);
+        for snapshot in self.list(snapshot.map(Iterator::collect)) {
             self.records
-                .insert(key.clone(), ObservedRecord::of(key, sight));
+                .insert(key.clone(), ObservedRecord::of(key, snapshot));
         }
     }
 
-    /// Every attachment that a record or a link tells of.
+    /// Every attachment with a record or a labelled link.
     pub(super) fn keys(&self) -> BTreeSet<&Key> {
         let labelled = self.kernel.iter().flat_map(KernelState::labelled);
         self.records.keys().chain(labelled).collect()
     }
 
-    /// Whether an attachment has a link of ours.
+    /// The managed link of an attachment.
     pub(super) fn link_of(&self, key: &Key) -> Presence {
         let kernel = self.kernel.as_ref();
         kernel.map_or(Presence::Unknown, |kernel| kernel.link_of(key))
     }
 
-    /// Whether the plugin has another boot's id than we have: then nothing can be said of boots.
-    /// A node that is a container may show its processes one of its own.
+    /// Whether the plugin sees another boot ID than this process, as in a node that is a container. Then
+    /// boots cannot be compared.
     pub(super) fn is_boot_in_doubt(&self) -> bool {
         self.records.iter().any(|(key, recorded)| {
             let attached = recorded.attached.as_ref();
@@ -170,9 +151,8 @@ impl ObservedPods {
 }
 
 impl ObservedRecord {
-    /// What a sight of a record says.
-    pub(super) fn of(key: &Key, sight: attachment::Snapshot) -> Self {
-        let (state, attached) = match sight.content {
+    pub(super) fn of(key: &Key, snapshot: attachment::Snapshot) -> Self {
+        let (state, attached) = match snapshot.content {
             RecordContent::Empty => (RecordState::Empty, None),
             RecordContent::Damaged => (RecordState::Damaged, None),
             RecordContent::Whole(record) => {
@@ -184,14 +164,13 @@ impl ObservedRecord {
             }
         };
         Self {
-            stamp: sight.stamp,
-            modified: sight.modified,
+            stamp: snapshot.stamp,
+            modified: snapshot.modified,
             state,
             attached,
         }
     }
 
-    /// The namespace of the attachment, as far as it can be seen.
     pub(super) fn netns_presence(&self, mounts: &MountTable) -> Presence {
         self.attached
             .as_ref()
@@ -200,7 +179,6 @@ impl ObservedRecord {
             })
     }
 
-    /// When it was written, in milliseconds since 1970.
     pub(super) fn since_unix_ms(&self) -> Option<u64> {
         let since = self.modified?.duration_since(UNIX_EPOCH).ok()?;
         u64::try_from(since.as_millis()).ok()
@@ -236,7 +214,7 @@ impl RecordSummary {
     }
 }
 
-/// The interfaces of an attachment in a result.
+/// The interfaces of an attachment in a CNI result.
 #[derive(Default)]
 struct VethEnds<'a> {
     host: Option<&'a Interface>,
@@ -255,7 +233,7 @@ impl<'a> VethEnds<'a> {
         let before = &result.interfaces[..position.unwrap_or_default()];
         let name = key.host_link();
         let host = before.iter().rfind(|interface| {
-            // Plugins tell the host's end right before the pod's.
+            // Plugins list the host's end right before the pod's.
             !interface.is_sandboxed() && (!is_native || interface.name == name)
         });
         Self {
@@ -304,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_link_are_found_in_a_result() {
+    fn the_veth_ends_are_found_in_a_cni_result() {
         let key = Key::new("net", "box", "eth0").unwrap();
         let own = key.host_link();
         let result = NetResult::from_json(
@@ -322,9 +300,9 @@ mod tests {
         assert_eq!(name(other.host), Some("veth1".to_owned()));
         assert_eq!(name(other.pod), Some("eth0".to_owned()));
         let native = VethEnds::of(&result, &key, true);
-        assert_eq!(name(native.host), None, "it is of another interface");
-        let silent = NetResult::default();
-        let none = VethEnds::of(&silent, &key, true);
+        assert_eq!(name(native.host), None, "of another interface");
+        let empty = NetResult::default();
+        let none = VethEnds::of(&empty, &key, true);
         assert!(none.host.is_none() && none.pod.is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! What pods leave behind: found, judged, and collected when it is old enough.
+//! Garbage collection of orphans: observe, assess, and delete after the grace period.
 //!
-//! Records and leases are collected. A link without a record may be a living pod's whose record was
-//! wiped, and a route goes with its link: those are counted, and named once.
+//! Only records and leases are deleted. A link without a record may belong to a running pod whose record
+//! was wiped, and a route goes with its link: those are counted, and logged once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -22,28 +22,23 @@ use super::orphan_policy::{
 use super::paths::{LeaseOwnership, PodPaths};
 use node_core::error::display_chain;
 
-/// So many left-overs are collected in one pass, and for so long; the others in the next ones.
+/// Limits of one garbage collection; the next one continues.
 const MAX_PER_PASS: usize = 64;
 const MAX_TIME: Duration = Duration::from_mins(2);
 
-/// What is left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A lease.
     Lease,
-    /// A link.
     Link,
-    /// A route.
     Route,
-    /// A record, with all that it tells of.
+    /// A record, with everything that it describes.
     State,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Lease, Self::Link, Self::Route, Self::State];
 
-    /// As metrics have it.
+    /// The label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lease => "lease",
@@ -54,35 +49,30 @@ impl Kind {
     }
 }
 
-/// What a pass has found and done.
 #[derive(Debug, Default)]
 pub struct GcReport {
-    /// What is left, by kind.
+    /// Remaining orphans.
     pub left: BTreeMap<Kind, usize>,
-    /// What was collected, in order.
     pub collected: Vec<(Kind, Key, Cause)>,
-    /// What could not be looked at or collected, and why.
     pub errors: Vec<String>,
 }
 
-/// The memory of passes.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    memory: Mutex<Memory>,
+    history: Mutex<OrphanHistory>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct OrphanHistory {
     first_seen: FirstSeen<(Kind, Key)>,
-    /// Links and routes that have no place here, by how many looks in a row have seen them.
+    /// Links and routes without a record, by the number of observations in a row.
     strays: BTreeMap<String, u32>,
 }
 
 impl Orphans {
-    /// Looks at everything, and collects what has been left behind for long enough.
-    pub(super) fn pass(&self, paths: &PodPaths, limits: Limits, now: Now) -> GcReport {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let observed = ObservedPods::at(paths);
+    pub(super) fn collect(&self, paths: &PodPaths, limits: Limits, now: Now) -> GcReport {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = ObservedPods::read(paths);
         let mut pass = GcPass {
             paths,
             limits,
@@ -90,17 +80,17 @@ impl Orphans {
             mounts: MountTable::default(),
             started: Instant::now(),
             is_boot_in_doubt: observed.is_boot_in_doubt(),
-            memory: &mut memory,
+            history: &mut history,
             report: GcReport::default(),
         };
-        pass.memory.first_seen.begin();
+        pass.history.first_seen.begin();
         pass.records(&observed);
         pass.leases(&observed);
         pass.strays(&observed);
         let mut report = pass.report;
-        memory.first_seen.end();
+        history.first_seen.end();
         for kind in [Kind::State, Kind::Lease] {
-            let count = memory.first_seen.count(|(of, _)| *of == kind);
+            let count = history.first_seen.count(|(of, _)| *of == kind);
             report.left.insert(kind, count);
         }
         report.errors.extend(observed.errors);
@@ -115,7 +105,7 @@ struct GcPass<'a> {
     mounts: MountTable,
     started: Instant,
     is_boot_in_doubt: bool,
-    memory: &'a mut Memory,
+    history: &'a mut OrphanHistory,
     report: GcReport,
 }
 
@@ -130,29 +120,29 @@ impl GcPass<'_> {
         let evidence = self.evidence(recorded, observed.link_of(key), Lock::Free);
         let id = (Kind::State, key.clone());
         let stamp = recorded.stamp.to_string();
-        let first_seen = &mut self.memory.first_seen;
+        let first_seen = &mut self.history.first_seen;
         let age = first_seen.age(&id, &stamp, recorded.modified, self.now);
         match evidence.assess(age, self.limits) {
             Assessment::InUse(_) | Assessment::InFlight => {}
             Assessment::Unknown(doubt) => {
-                tracing::debug!(%key, ?doubt, "can't be handle_event from a left-over");
+                tracing::debug!(%key, ?doubt, "keeping a record: evidence is missing");
             }
             Assessment::Waiting(_) => {
-                // Whoever works on it now is not done with it.
+                // A CNI call may be in progress.
                 if !self.is_locked(key) {
-                    self.memory.first_seen.confirm(&id, &stamp, self.now);
+                    self.history.first_seen.confirm(&id, &stamp, self.now);
                 }
             }
             Assessment::Orphan(cause) => {
                 first_seen.confirm(&id, &stamp, self.now);
                 self.collect(&id, cause, |pass| {
-                    delete_orphan(pass.paths, key, &recorded.stamp, |sight| {
+                    delete_orphan(pass.paths, key, &recorded.stamp, |snapshot| {
                         let link = match observed.link_of(key) {
-                            Presence::Absent => KernelState::ask_one(key)
+                            Presence::Absent => KernelState::read_one(key)
                                 .map_or(Presence::Unknown, |kernel| kernel.link_of(key)),
                             seen => seen,
                         };
-                        let now = ObservedRecord::of(key, sight);
+                        let now = ObservedRecord::of(key, snapshot);
                         let evidence = pass.evidence(&now, link, Lock::Free);
                         matches!(evidence.assess(age, pass.limits), Assessment::Orphan(_))
                     })
@@ -193,7 +183,7 @@ impl GcPass<'_> {
         let outcome = store.for_each_lease(&mut |seen| {
             let container = ContainerId::new(seen.owner.container());
             let ifname = seen.owner.ifname().map(IfName::new);
-            // One that names no interface is none of ours.
+            // Our leases name their interface.
             if let (Ok(container), Some(Ok(ifname))) = (container, ifname) {
                 let key = Key {
                     network: network.clone(),
@@ -236,31 +226,31 @@ impl GcPass<'_> {
             link: observed.link_of(key),
             route: [Presence::Present, Presence::Unknown]
                 .into_iter()
-                .find(|sight| destinations.contains(sight))
+                .find(|presence| destinations.contains(presence))
                 .unwrap_or(Presence::Absent),
-            // Whoever has the store's lock now is waited for when it comes to that.
+            // Checked when the lease is released.
             lock: Lock::Free,
         };
         let id = (Kind::Lease, key.clone());
         let stamps: Vec<&str> = seen.iter().map(|lease| lease.stamp.as_str()).collect();
         let stamp = stamps.join(" ");
         let newest = seen.iter().map(|lease| lease.modified).max().flatten();
-        let age = self.memory.first_seen.age(&id, &stamp, newest, self.now);
+        let age = self.history.first_seen.age(&id, &stamp, newest, self.now);
         match evidence.assess(age, self.limits) {
-            Assessment::Waiting(_) => self.memory.first_seen.confirm(&id, &stamp, self.now),
+            Assessment::Waiting(_) => self.history.first_seen.confirm(&id, &stamp, self.now),
             Assessment::Orphan(cause) => {
-                self.memory.first_seen.confirm(&id, &stamp, self.now);
+                self.history.first_seen.confirm(&id, &stamp, self.now);
                 self.collect(&id, cause, |pass| release_orphan(pass.paths, key, seen));
             }
             Assessment::Unknown(doubt) => {
-                tracing::debug!(%key, ?doubt, "can't tell whether the lease is a left-over");
+                tracing::debug!(%key, ?doubt, "keeping a lease: evidence is missing");
             }
             Assessment::InUse(_) | Assessment::InFlight => {}
         }
     }
 
-    /// Records of our network that were state in this boot: a sign that they were not wiped, and
-    /// that the plugin and we know the same boot.
+    /// Records of this boot prove that the records were not wiped, and that the plugin sees the same
+    /// boot ID.
     fn records_of_this_boot(&self, observed: &ObservedPods) -> Presence {
         let is_of_this_boot = |(key, recorded): (&Key, &ObservedRecord)| {
             let attached = recorded.attached.as_deref();
@@ -282,33 +272,33 @@ impl GcPass<'_> {
         cause: Cause,
         collect: impl FnOnce(&Self) -> Result<GcOutcome, E>,
     ) {
-        let is_turn =
+        let has_budget =
             self.report.collected.len() < MAX_PER_PASS && self.started.elapsed() < MAX_TIME;
-        if !is_turn || !self.memory.first_seen.may_retry(id, self.now) {
+        if !has_budget || !self.history.first_seen.may_retry(id, self.now) {
             return;
         }
         let (kind, key) = id;
         match collect(self) {
             Ok(GcOutcome::Deleted) => {
-                tracing::info!(kind = kind.name(), %key, %cause, "left-over collected");
-                self.memory.first_seen.forget(id);
+                tracing::info!(kind = kind.name(), %key, %cause, "deleted orphan");
+                self.history.first_seen.forget(id);
                 self.report.collected.push((*kind, key.clone(), cause));
             }
-            Ok(GcOutcome::Changed) => self.memory.first_seen.forget(id),
+            Ok(GcOutcome::Changed) => self.history.first_seen.forget(id),
             Err(error) => {
                 let error = format!(
-                    "collect the {} of {key}: {}",
+                    "delete the {} of {key}: {}",
                     kind.name(),
                     display_chain(&error)
                 );
                 let interval = self.limits.interval;
-                self.memory.first_seen.failed(id, interval, self.now);
+                self.history.first_seen.failed(id, interval, self.now);
                 self.report.errors.push(error);
             }
         }
     }
 
-    /// Counts what isn't for us to remove, and names it once.
+    /// Counts links and routes without a record, and logs them once.
     fn strays(&mut self, observed: &ObservedPods) {
         let Some(kernel) = &observed.kernel else {
             return;
@@ -324,24 +314,24 @@ impl GcPass<'_> {
         self.report.left.insert(Kind::Link, links.len());
         self.report.left.insert(Kind::Route, routes.len());
         let mut strays = BTreeMap::new();
-        let mut is_news = |name: &str| {
-            let looks = self.memory.strays.get(name).map_or(1, |looks| looks + 1);
+        let mut is_new = |name: &str| {
+            let looks = self.history.strays.get(name).map_or(1, |looks| looks + 1);
             strays.insert(name.to_owned(), looks);
-            // One look may have come between a record and its link.
+            // The first observation may fall between a record and its link.
             looks == 2
         };
-        for link in links.into_iter().filter(|link| is_news(link)) {
+        for link in links.into_iter().filter(|link| is_new(link)) {
             tracing::warn!(
                 link,
-                "a link of ours has no record: its pod may live, so it stays"
+                "keeping a managed link without record: its pod may run"
             );
         }
-        for address in routes.iter().filter(|route| is_news(&route.to_string())) {
+        for address in routes.iter().filter(|route| is_new(&route.to_string())) {
             tracing::warn!(
                 %address,
-                "a route of protocol 104 leads to a link that isn't ours, so it stays"
+                "keeping a route of protocol 104 via an unmanaged link"
             );
         }
-        self.memory.strays = strays;
+        self.history.strays = strays;
     }
 }

@@ -1,4 +1,4 @@
-//! Where a node keeps what its pods have: records, leases, plugins.
+//! The paths of records, leases and plugins on a node.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use cni::NetworkName;
 
 use node_config::{Config, Mode};
 
-/// How long others may have a lease store before we let it be for now.
+/// For the lock of a lease store.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 const OWN_IPAM: &str = "headcni-ipam";
@@ -17,49 +17,44 @@ const OWN_LEASES: &str = "/var/lib/cni/networks/headcni";
 const HOST_LOCAL: &str = "host-local";
 const HOST_LOCAL_LEASES: &str = "/var/lib/cni/networks";
 
-/// Where things are on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPaths {
-    /// The plugin's records.
+    /// Attachment records.
     pub data_dir: PathBuf,
-    /// The plugins: `headcni` is executed from here.
+    /// CNI plugins, with `headcni`.
     pub bin_dir: PathBuf,
-    /// What this node's pods get.
+    /// `subnet.env`.
     pub subnet_file: PathBuf,
-    /// The network that is ours by the configuration.
+    /// `cni.name`.
     pub network: NetworkName,
-    /// The leases of that network.
     pub leases: LeaseSettings,
 }
 
-/// The leases of our network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// Who keeps them.
     pub ownership: LeaseOwnership,
-    /// Where they are: [`ipam::LeaseStore::new`] takes it as it is, or has a directory below it.
+    /// As [`ipam::LeaseStore::new`] takes it.
     pub dir: PathBuf,
-    /// The first address to be given, if not all are.
+    /// `ipam.rangeStart`.
     pub first: Option<IpAddr>,
-    /// The last one.
+    /// `ipam.rangeEnd`.
     pub last: Option<IpAddr>,
-    /// The gateway, if it isn't the network's first address.
+    /// `ipam.gateway`.
     pub gateway: Option<IpAddr>,
 }
 
-/// Who keeps the leases of our network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOwnership {
-    /// Our own datapath, with our own store: every lease has a record and a link.
+    /// Only the native datapath leases from it: every lease has a record and a link.
     Native,
-    /// A plugin that others may use as well, with a store of the same form.
+    /// Other configurations may use it too. It has the layout of host-local.
     Shared,
-    /// A plugin whose store we don't know.
-    Elsewhere,
+    /// The layout of its store is unknown.
+    Unknown,
 }
 
 impl PodPaths {
-    /// What a configuration says; `bin_dir` is where runtimes look for plugins.
+    /// `bin_dir` is where the runtime looks for plugins.
     pub fn of(config: &Config, bin_dir: &Path) -> Result<Self, cni::Error> {
         Ok(Self {
             data_dir: paths::PLUGIN_DATA_DIR.into(),
@@ -70,7 +65,7 @@ impl PodPaths {
         })
     }
 
-    /// The store of our network's leases, if it is of a form that we know.
+    /// `None` if the layout is unknown.
     pub fn lease_store(&self) -> Option<ipam::LeaseStore> {
         match self.leases.ownership {
             LeaseOwnership::Native | LeaseOwnership::Shared => Some(ipam::LeaseStore::new(
@@ -78,12 +73,11 @@ impl PodPaths {
                 &self.network,
                 LOCK_TIMEOUT,
             )),
-            LeaseOwnership::Elsewhere => None,
+            LeaseOwnership::Unknown => None,
         }
     }
 }
 
-/// The IPAM plugin of a configuration.
 pub(crate) fn ipam_plugin(config: &Config) -> &str {
     let default = match config.cni.mode {
         Mode::Native => OWN_IPAM,
@@ -92,16 +86,16 @@ pub(crate) fn ipam_plugin(config: &Config) -> &str {
     config.ipam.kind.as_deref().unwrap_or(default)
 }
 
-/// Whether a plugin keeps its leases in a form that we know.
+/// Whether the layout of its lease store is known.
 pub(crate) fn has_known_store(plugin: &str) -> bool {
     [OWN_IPAM, HOST_LOCAL].contains(&plugin)
 }
 
-/// Where a plugin keeps the leases of a network, by its `dataDir`.
+/// The lease directory of a plugin.
 pub(crate) fn lease_dir(plugin: &str, data_dir: Option<&Path>, network: &str) -> PathBuf {
     match plugin {
         OWN_IPAM => data_dir.unwrap_or(Path::new(OWN_LEASES)).to_owned(),
-        // It makes a directory of that name, whatever the one above it is called.
+        // host-local adds a directory with the name of the network.
         _ => data_dir
             .unwrap_or(Path::new(HOST_LOCAL_LEASES))
             .join(network),
@@ -115,7 +109,7 @@ impl LeaseSettings {
         let ownership = match (kind, mode) {
             (OWN_IPAM, Mode::Native) => LeaseOwnership::Native,
             (OWN_IPAM, Mode::Bridge) | (HOST_LOCAL, _) => LeaseOwnership::Shared,
-            _ => LeaseOwnership::Elsewhere,
+            _ => LeaseOwnership::Unknown,
         };
         Self {
             ownership,

@@ -1,4 +1,4 @@
-//! How many addresses this node's pods can have, and how many they have.
+//! The size and the use of the address pools.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,27 +10,23 @@ use ipnet::IpNet;
 use super::paths::{LeaseSettings, PodPaths};
 use node_core::error::display_chain;
 
-/// The addresses of one IP family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// `ipv4` or `ipv6`.
     pub family: &'static str,
-    /// How many there are.
     pub size: u128,
-    /// How many are leased.
     pub used: u128,
 }
 
 impl Pool {
-    /// Whether no address is left.
     pub fn is_full(&self) -> bool {
         self.used >= self.size
     }
 }
 
-/// The pools of our network; none while it isn't known which addresses pods get.
+/// The pools of our network; none before `subnet.env` exists.
 ///
-/// Files are counted, and nobody is held up by it: the lease store's own count needs its lock.
+/// Counts files, because the count of the lease store needs its lock.
 pub(super) fn pools(paths: &PodPaths) -> Result<Vec<Pool>, String> {
     let subnets = match SubnetEnv::load(&paths.subnet_file, |_| None) {
         Err(SubnetEnvError::Absent { .. }) => return Ok(Vec::new()),
@@ -52,7 +48,7 @@ pub(super) fn pools(paths: &PodPaths) -> Result<Vec<Pool>, String> {
     Ok(by_family(&sets, &used))
 }
 
-/// A set per family, as the IPAM plugin is told.
+/// A set per family, as in the IPAM configuration.
 fn sets(subnets: &SubnetEnv, leases: &LeaseSettings) -> Result<Vec<RangeSet>, ipam::RangeError> {
     let inside =
         |net: IpNet, address: Option<IpAddr>| address.filter(|address| net.contains(address));
@@ -135,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_counted_by_family_and_only_those_of_the_ranges() {
+    fn leases_in_the_ranges_are_counted_by_family() {
         let dir = TempDir::new().unwrap();
         furnished(dir.path());
         for ownership in [LeaseOwnership::Native, LeaseOwnership::Shared] {
@@ -151,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_network_is_a_smaller_pool() {
+    fn range_start_and_end_limit_the_pool() {
         let dir = TempDir::new().unwrap();
         furnished(dir.path());
         let mut paths = paths(dir.path(), LeaseOwnership::Native);
@@ -163,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_subnets_are_or_of_another_plugins_store() {
+    fn there_are_no_pools_without_subnet_env_or_a_known_store() {
         let dir = TempDir::new().unwrap();
         assert_eq!(
             pools(&paths(dir.path(), LeaseOwnership::Native)),
@@ -171,7 +167,7 @@ mod tests {
         );
         furnished(dir.path());
         assert_eq!(
-            pools(&paths(dir.path(), LeaseOwnership::Elsewhere)),
+            pools(&paths(dir.path(), LeaseOwnership::Unknown)),
             Ok(vec![])
         );
     }

@@ -1,7 +1,7 @@
-//! The attachments of this node, as far as they are known: told by the plugin, and looked up.
+//! The known attachments of this node.
 //!
-//! An event is a hint to look at one record; from time to time all of them are looked at. What was
-//! learnt while that went on is newer than what it found.
+//! An event is a hint to read one record; a resync reads all. An update during a resync is newer than
+//! what the resync has read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -20,43 +20,35 @@ use super::netns::MountTable;
 use super::observe::{MAX_ATTACHMENTS, ObservedPods, ObservedRecord};
 use super::orphan_policy::{Boot, Datapath, Presence, RecordState};
 
-/// So many failed calls are remembered.
 const MAX_FAILURES: usize = 64;
-/// So many attachments that went since the last look are remembered; a look finds the others.
+/// Attachments removed since the last resync.
 const MAX_GONE: usize = 4096;
 
-/// A call that failed.
+/// A failed CNI call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// `ADD` or `DEL`.
     pub verb: String,
-    /// The network.
     pub network: String,
-    /// The container.
     pub container: String,
-    /// The interface in the container.
     pub ifname: String,
     /// The CNI error code.
     pub code: u32,
-    /// When the call began, in milliseconds since 1970.
     pub started_unix_ms: u64,
 }
 
-/// The link of a pod on our own datapath, for whoever restores what was taken from it.
+/// The link of a pod on the native datapath, as needed to restore its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLink {
-    /// The link's name on the host.
     pub host_link: String,
-    /// Its hardware address.
     pub host_mac: Mac,
-    /// The hardware address in the pod, which is the neighbour of each address.
+    /// The neighbour of each address.
     pub pod_mac: Mac,
-    /// The pod's addresses: a route each.
+    /// With a route each.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The attachments of this node.
 #[derive(Debug, Default)]
 pub(super) struct View {
     inner: Mutex<Inner>,
@@ -65,7 +57,7 @@ pub(super) struct View {
 #[derive(Debug, Default)]
 struct Inner {
     entries: BTreeMap<Key, Entry>,
-    /// Attachments that went, with the change that this was.
+    /// Removed attachments, with the number of the change.
     gone: BTreeMap<Key, u64>,
     failures: VecDeque<Failure>,
     changes: u64,
@@ -79,29 +71,28 @@ struct Entry {
     pod_mac: Option<Mac>,
     since_unix_ms: Option<u64>,
     state: PodState,
-    /// For our own datapath.
+    /// On the native datapath.
     link: Option<PodLink>,
     ports: Vec<HostPort>,
-    /// The change that it was learnt by.
+    /// The number of its last change.
     change: u64,
 }
 
-/// A moment in the life of a view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Revision(u64);
 
 impl View {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Whatever a panic left is put right by the next look.
+        // The next resync repairs a partial change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be taken before a look at everything.
+    /// Take it before a resync.
     pub(super) fn revision(&self) -> Revision {
         Revision(self.lock().changes)
     }
 
-    /// Takes over what a look at everything has found since `mark`.
+    /// Applies a resync that began at `revision`.
     pub(super) fn replace(&self, revision: Revision, observed: &ObservedPods, mounts: &MountTable) {
         let seen = observed.keys().into_iter().take(MAX_ATTACHMENTS);
         let found: Vec<(Key, Entry)> = seen
@@ -110,7 +101,7 @@ impl View {
         let is_newer = |change: u64| change > revision.0;
         let mut inner = self.lock();
         if !observed.is_incomplete && observed.kernel.is_some() {
-            // Else nobody knows whether what was not seen is gone.
+            // Otherwise what is missing may just be unread.
             inner.entries.retain(|_, entry| is_newer(entry.change));
         }
         for (key, entry) in found {
@@ -123,7 +114,6 @@ impl View {
         inner.gone.retain(|_, change| is_newer(*change));
     }
 
-    /// Takes over what a look at one attachment has found.
     pub(super) fn update_one(&self, key: &Key, observed: &ObservedPods, mounts: &MountTable) {
         let mut inner = self.lock();
         inner.changes += 1;
@@ -135,7 +125,7 @@ impl View {
                 }
                 inner.gone.remove(key);
             }
-            // Nobody knows whether it is gone.
+            // It may just be unread.
             None if observed.is_incomplete || observed.kernel.is_none() => {}
             None => {
                 inner.entries.remove(key);
@@ -146,7 +136,6 @@ impl View {
         }
     }
 
-    /// Notes that a call failed, if it did.
     pub(super) fn record_failure(&self, key: &Key, event: &Event) {
         let Some(code) = event.code else { return };
         let failures = &mut self.lock().failures;
@@ -163,33 +152,29 @@ impl View {
         });
     }
 
-    /// The calls that failed last, the newest one at the end.
+    /// The newest one is last.
     pub(super) fn failures(&self) -> Vec<Failure> {
         self.lock().failures.iter().cloned().collect()
     }
 
-    /// Every attachment.
     pub(super) fn snapshot(&self) -> Vec<Pod> {
         let inner = self.lock();
         let entries = inner.entries.iter();
         entries.map(|(key, entry)| entry.snapshot(key)).collect()
     }
 
-    /// How many pods have their network.
     pub(super) fn attached(&self) -> usize {
         let inner = self.lock();
         let is_attached = |entry: &&Entry| entry.state == PodState::Attached;
         inner.entries.values().filter(is_attached).count()
     }
 
-    /// The links of living pods on our own datapath.
     pub(super) fn pod_links(&self) -> Vec<PodLink> {
         let inner = self.lock();
         let running = inner.entries.values().filter(|entry| entry.is_attached());
         running.filter_map(|entry| entry.link.clone()).collect()
     }
 
-    /// The hostPorts of living pods on our own datapath.
     pub(super) fn host_ports(&self) -> Vec<HostPort> {
         let inner = self.lock();
         let running = inner.entries.values().filter(|entry| entry.is_attached());
@@ -198,7 +183,7 @@ impl View {
             .collect()
     }
 
-    /// What is otherwise in the store and in the kernel, in words; nothing if nothing is.
+    /// Differences between the view and an observation.
     pub(super) fn differences(&self, observed: &ObservedPods, mounts: &MountTable) -> Vec<String> {
         let inner = self.lock();
         let mut differences = Vec::new();
@@ -208,10 +193,10 @@ impl View {
                 continue;
             };
             match inner.entries.get(*key) {
-                None => differences.push(format!("{key} is there and not known")),
+                None => differences.push(format!("{key} exists, but is not known")),
                 Some(known) if known.is_same(&found) => {}
                 Some(known) => differences.push(format!(
-                    "{key} is known as {:?} and is {:?}",
+                    "{key} is known as {:?}, but is {:?}",
                     known.snapshot(key),
                     found.snapshot(key)
                 )),
@@ -219,12 +204,12 @@ impl View {
         }
         let known = inner.entries.keys();
         let surplus = known.filter(|key| !seen.contains(key));
-        differences.extend(surplus.map(|key| format!("{key} is known and not there")));
+        differences.extend(surplus.map(|key| format!("{key} is known, but does not exist")));
         differences
     }
 }
 
-/// The attachments of a network whose pods live, or are being made.
+/// The attachments of a network whose pods run or start.
 pub(super) fn running(
     observed: &ObservedPods,
     network: &NetworkName,
@@ -241,7 +226,7 @@ pub(super) fn running(
 }
 
 impl Entry {
-    /// What a look has found; nothing if there is neither record nor link.
+    /// `None` without record and link.
     fn of(key: &Key, observed: &ObservedPods, mounts: &MountTable, change: u64) -> Option<Self> {
         if let Some(recorded) = observed.records.get(key) {
             let link = observed.link_of(key);
@@ -251,7 +236,7 @@ impl Entry {
         Some(Self::of_link(name, link, change))
     }
 
-    /// A pod whose record is lost: its link is a sign of life all the same.
+    /// The record is lost, but the link is a sign of life.
     fn of_link(name: &str, link: &ManagedLink, change: u64) -> Self {
         let mut ips = link.addresses.clone();
         ips.sort_unstable();

@@ -1,7 +1,7 @@
-//! The places where pods of this node may have leases: `leases.json` in the daemon's state directory.
+//! `leases.json`: the lease stores that pods of this node may use.
 //!
-//! It has one entry, and a second one while leases move. Where it is lost or damaged, the CNI
-//! configuration that is in force says where they are.
+//! It has one entry, and a second one during a change. Without a readable file, the installed conflist
+//! has the location.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,9 @@ use node_core::files;
 
 const FILE: &str = "leases.json";
 const MODE: u32 = 0o600;
-/// Either file has a few hundred bytes, unless it is somebody else's.
+/// Either file has a few hundred bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The places that are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStoreLocations {
     path: PathBuf,
@@ -30,28 +29,28 @@ struct Contents {
 }
 
 impl LeaseStoreLocations {
-    /// What was known before. On a node that never was one of ours, nothing.
+    /// Empty on a new node.
     pub fn load(dirs: &Dirs) -> Self {
         let path = dirs.state_dir.join(FILE);
         let locations = match read(&path) {
             Ok(locations) => locations,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => written(&dirs.conflist()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => installed(&dirs.conflist()),
             Err(error) => {
                 tracing::warn!(
                     path = %path.display(), %error,
-                    "where leases were is taken from the CNI configuration"
+                    "ignoring a damaged state file; using the installed conflist"
                 );
-                written(&dirs.conflist())
+                installed(&dirs.conflist())
             }
         };
         Self { path, locations }
     }
 
-    /// Whether leases may be at `now`: nobody lives who has some at another place.
+    /// Fails while pods use another store.
     pub fn check(
         &self,
         now: &LeaseStoreLocation,
-        life: impl Fn(&LeaseStoreLocation) -> PodCount,
+        count: impl Fn(&LeaseStoreLocation) -> PodCount,
     ) -> Result<(), LeasesError> {
         now.network()?;
         let others = self
@@ -60,11 +59,11 @@ impl LeaseStoreLocations {
             .filter(|location| !location.is_same_store(now));
         check_users(
             now,
-            others.map(|location| (location.clone(), life(location))),
+            others.map(|location| (location.clone(), count(location))),
         )
     }
 
-    /// Remembers that leases may be at `now`, before anybody is told so.
+    /// Call it before the conflist is written.
     pub fn add(&mut self, now: &LeaseStoreLocation) -> Result<(), LeasesError> {
         match self
             .locations
@@ -81,15 +80,14 @@ impl LeaseStoreLocations {
         self.save()
     }
 
-    /// Forgets other places than `now`, after everybody was told: but for one where somebody got a
-    /// lease at the last moment.
+    /// Call it after the conflist is written. A store with a last-moment lease stays.
     pub fn forget_unused(
         &mut self,
         now: &LeaseStoreLocation,
-        life: impl Fn(&LeaseStoreLocation) -> PodCount,
+        count: impl Fn(&LeaseStoreLocation) -> PodCount,
     ) -> Result<(), LeasesError> {
         self.locations
-            .retain(|location| location.is_same_store(now) || life(location) != Ok(0));
+            .retain(|location| location.is_same_store(now) || count(location) != Ok(0));
         self.save()
     }
 
@@ -122,8 +120,7 @@ fn read(path: &Path) -> io::Result<Vec<LeaseStoreLocation>> {
     Ok(contents.locations)
 }
 
-/// Where the CNI configuration that is in its place puts leases.
-fn written(conflist: &Path) -> Vec<LeaseStoreLocation> {
+fn installed(conflist: &Path) -> Vec<LeaseStoreLocation> {
     let text = files::read_small(conflist, MAX_BYTES).unwrap_or_default();
     let conflist = serde_json::from_slice(&text).unwrap_or_default();
     LeaseStoreLocation::of_conflist(&conflist)
@@ -158,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_move_when_nobody_has_some_any_more_and_not_before() {
+    fn the_lease_store_changes_only_without_users() {
         let (_root, dirs) = node();
         let mut first = LeaseStoreLocations::load(&dirs);
         first.check(&location("a"), pods(1)).unwrap();
@@ -171,7 +168,7 @@ mod tests {
         later.check(&location("b"), pods(1)).unwrap_err();
         later.check(&location("b"), pods(0)).unwrap();
         later.add(&location("b")).unwrap();
-        // Whoever is killed here knows both afterwards.
+        // A daemon that is killed here knows both afterwards.
         assert_eq!(
             LeaseStoreLocations::load(&dirs).locations,
             [location("a"), location("b")]
@@ -180,14 +177,14 @@ mod tests {
         assert_eq!(
             later.locations,
             [location("a"), location("b")],
-            "one was quicker"
+            "a last-moment lease"
         );
         later.forget_unused(&location("b"), pods(0)).unwrap();
         assert_eq!(LeaseStoreLocations::load(&dirs).locations, [location("b")]);
     }
 
     #[test]
-    fn every_bridge_that_pods_may_be_on_is_remembered() {
+    fn all_former_bridges_are_on_record() {
         let (_root, dirs) = node();
         let mut known = LeaseStoreLocations::load(&dirs);
         let mut config = Config::default();
@@ -202,11 +199,11 @@ mod tests {
     #[rstest]
     #[case::lost("")]
     #[case::torn("{\"locations\":[{\"netw")]
-    #[case::not_ours("[]")]
-    #[case::nonsense(
+    #[case::foreign("[]")]
+    #[case::invalid(
         "{\"locations\":[{\"network\":\"../x\",\"plugin\":\"host-local\",\"dir\":\"/\"}]}"
     )]
-    fn without_the_file_the_document_in_force_tells(#[case] text: &str) {
+    fn without_the_file_the_installed_conflist_counts(#[case] text: &str) {
         let (_root, dirs) = node();
         fs::create_dir_all(&dirs.state_dir).unwrap();
         if !text.is_empty() {

@@ -20,7 +20,7 @@ const RECORD_STATES: [RecordState; 4] = [
     RecordState::Complete,
 ];
 
-/// Everything that can be found out about a record.
+/// All combinations.
 fn all_records() -> Vec<RecordEvidence> {
     let mut all = Vec::new();
     for state in RECORD_STATES {
@@ -44,7 +44,7 @@ fn all_records() -> Vec<RecordEvidence> {
     all
 }
 
-/// Everything that can be found out about a lease.
+/// All combinations.
 fn all_leases() -> Vec<LeaseEvidence> {
     let mut all = Vec::new();
     for is_of_native_store in [true, false] {
@@ -72,7 +72,7 @@ fn all_leases() -> Vec<LeaseEvidence> {
 }
 
 #[test]
-fn a_record_is_a_left_over_in_these_cases_and_no_others() {
+fn a_record_is_an_orphan_in_exactly_these_cases() {
     for evidence in all_records() {
         let RecordEvidence {
             state,
@@ -102,7 +102,7 @@ fn a_record_is_a_left_over_in_these_cases_and_no_others() {
 }
 
 #[test]
-fn a_lease_is_a_left_over_in_one_case() {
+fn a_lease_is_an_orphan_in_exactly_one_case() {
     let orphans: Vec<_> = all_leases()
         .into_iter()
         .filter(|evidence| matches!(evidence.assess(OLD, LIMITS), Assessment::Orphan(_)))
@@ -122,7 +122,7 @@ fn a_lease_is_a_left_over_in_one_case() {
 }
 
 #[test]
-fn what_is_locked_is_in_flight_whatever_else_is_known() {
+fn a_held_lock_means_in_flight() {
     for evidence in all_records() {
         if evidence.lock == Lock::Held {
             assert_eq!(evidence.assess(OLD, LIMITS), Assessment::InFlight);
@@ -131,13 +131,13 @@ fn what_is_locked_is_in_flight_whatever_else_is_known() {
 }
 
 #[test]
-fn a_complete_record_with_its_link_or_its_namespace_lives() {
+fn a_complete_record_with_its_link_or_netns_is_in_use() {
     for evidence in all_records() {
-        let has_life = match evidence.datapath {
+        let is_in_use = match evidence.datapath {
             Datapath::Native => evidence.link == Presence::Present,
             Datapath::Other => evidence.netns == Presence::Present,
         };
-        if evidence.state == RecordState::Complete && has_life && evidence.lock == Lock::Free {
+        if evidence.state == RecordState::Complete && is_in_use && evidence.lock == Lock::Free {
             let assessment = evidence.assess(OLD, LIMITS);
             assert!(matches!(assessment, Assessment::InUse(_)), "{evidence:?}");
         }
@@ -177,7 +177,7 @@ fn complete() -> RecordEvidence {
     Assessment::Unknown(Doubt::Damaged))]
 #[case::bridge(RecordEvidence { datapath: Datapath::Other, link: Presence::Unknown, ..complete() },
     Assessment::Orphan(Cause::Died))]
-fn records_are_judged_with_a_reason(
+fn records_are_assessed_with_a_reason(
     #[case] evidence: RecordEvidence,
     #[case] assessment: Assessment,
 ) {
@@ -189,15 +189,15 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[rstest]
-#[case::first_look(Some(86400), 0, false)]
-#[case::second_look_too_soon(Some(86400), 59, false)]
-#[case::second_look(Some(86400), 60, true)]
+#[case::first_observation(Some(86400), 0, false)]
+#[case::second_observation_too_soon(Some(86400), 59, false)]
+#[case::second_observation(Some(86400), 60, true)]
 #[case::young_file(Some(299), 60, false)]
-#[case::young_file_seen_for_long(Some(0), 300, true)]
-#[case::clock_not_to_be_trusted(None, 60, false)]
-#[case::clock_not_to_be_trusted_almost(None, 299, false)]
+#[case::young_file_observed_for_long(Some(0), 300, true)]
+#[case::untrusted_clock(None, 60, false)]
+#[case::untrusted_clock_almost(None, 299, false)]
 #[case::clock_not_needed(None, 300, true)]
-fn time_is_what_we_have_seen_of_it(
+fn the_grace_period_counts_from_the_first_observation(
     #[case] by_file: Option<u64>,
     #[case] seen_for: u64,
     #[case] is_due: bool,
@@ -215,7 +215,7 @@ fn time_is_what_we_have_seen_of_it(
 }
 
 #[test]
-fn nothing_is_a_left_over_at_the_first_look() {
+fn nothing_is_an_orphan_at_the_first_observation() {
     let age = Age {
         by_file: Some(Duration::MAX),
         seen_for: Duration::ZERO,

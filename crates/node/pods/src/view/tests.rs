@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::kernel_state::KernelState;
 
-/// Records in a directory, and a kernel that has every link or none.
+/// Records in a directory, and a fake kernel.
 struct Scene {
     dir: TempDir,
 }
@@ -68,7 +68,7 @@ impl Scene {
         fs::remove_file(self.dir.path().join(name)).unwrap();
     }
 
-    /// What a look would find, where these attachments have links.
+    /// An observation in which these attachments have links.
     fn observed(&self, links: &[&Key]) -> ObservedPods {
         let mut observed = ObservedPods {
             kernel: Some(KernelState::with_links(links)),
@@ -95,7 +95,7 @@ fn mounts() -> MountTable {
 }
 
 #[test]
-fn a_look_tells_who_is_attached() {
+fn a_resync_finds_the_state_of_attachments() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     scene.write("b", "done", "10.0.0.3");
@@ -125,7 +125,7 @@ fn a_look_tells_who_is_attached() {
 }
 
 #[test]
-fn only_living_pods_are_to_be_restored() {
+fn only_running_pods_have_links_and_host_ports_to_restore() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     scene.write("b", "done", "10.0.0.3");
@@ -146,7 +146,7 @@ fn only_living_pods_are_to_be_restored() {
 }
 
 #[test]
-fn what_was_learnt_during_a_look_is_newer_than_what_it_found() {
+fn an_update_during_a_resync_is_newer_than_the_resync() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     let view = View::default();
@@ -168,32 +168,32 @@ fn what_was_learnt_during_a_look_is_newer_than_what_it_found() {
 }
 
 #[test]
-fn a_store_that_can_t_be_read_makes_nobody_forgotten() {
+fn an_unreadable_store_removes_no_attachment() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     let view = View::default();
     view.replace(view.revision(), &scene.observed(&[&a]), &mounts());
-    let blind = ObservedPods {
+    let unreadable = ObservedPods {
         is_incomplete: true,
         kernel: Some(KernelState::default()),
         ..ObservedPods::default()
     };
-    view.replace(view.revision(), &blind, &mounts());
-    view.update_one(&a, &blind, &mounts());
+    view.replace(view.revision(), &unreadable, &mounts());
+    view.update_one(&a, &unreadable, &mounts());
     assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
-    let silent = ObservedPods::default();
-    view.replace(view.revision(), &silent, &mounts());
-    assert_eq!(view.attached(), 1, "the kernel did not tell");
+    let no_kernel = ObservedPods::default();
+    view.replace(view.revision(), &no_kernel, &mounts());
+    assert_eq!(view.attached(), 1, "the kernel could not be queried");
     let empty = ObservedPods {
         kernel: Some(KernelState::default()),
         ..ObservedPods::default()
     };
     view.replace(view.revision(), &empty, &mounts());
-    assert_eq!(view.attached(), 0, "nothing is there, and that is known");
+    assert_eq!(view.attached(), 0, "proven absence");
 }
 
 #[test]
-fn a_pod_whose_record_is_lost_is_known_by_its_link() {
+fn a_pod_without_record_is_known_by_its_link() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     fs::remove_dir_all(scene.dir.path().join("net")).unwrap();
@@ -204,7 +204,7 @@ fn a_pod_whose_record_is_lost_is_known_by_its_link() {
 }
 
 #[test]
-fn differences_are_named() {
+fn differences_are_reported() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     let b = scene.write("b", "done", "10.0.0.3");
@@ -218,11 +218,11 @@ fn differences_are_named() {
     };
     assert!(first.contains("container b") && first.contains("Gone"));
     assert!(second.contains("container c") && second.contains("not known"));
-    assert!(third.contains("container a") && third.contains("not there"));
+    assert!(third.contains("container a") && third.contains("does not exist"));
 }
 
 #[test]
-fn failures_are_remembered_and_the_oldest_is_forgotten() {
+fn the_oldest_failure_is_dropped() {
     let view = View::default();
     let key = Key::new("net", "a", "eth0").unwrap();
     view.record_failure(&key, &Event::default());
