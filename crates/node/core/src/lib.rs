@@ -1,6 +1,7 @@
 //! What the libraries of the node agent share: conditions, metrics, the reconcile loop, files, and
 //! the small types that cross between them on `watch` channels.
 
+pub mod backoff;
 pub mod cidr;
 pub mod conditions;
 pub mod error;
