@@ -187,7 +187,7 @@ fn the_error_lists_the_sources_and_remedies() {
 
 /// An explicit value is valid or an error, whatever other sources have.
 #[rstest]
-#[case("10.244.1.0", "not a network of the form")]
+#[case("10.244.1.0", "not a CIDR such as")]
 #[case("10.244.1.7/24", "did you mean 10.244.1.0/24?")]
 #[case(",", "names no network")]
 #[case("10.244.1.0/24,10.244.2.0/24", "of one IP family")]
@@ -272,7 +272,7 @@ fn an_explicit_pod_cidr_must_be_in_the_cluster_cidr_of_a_file() {
 
 /// A file may be of another cluster: an impossible value is skipped with a note.
 #[rstest]
-#[case("podCIDR: 10.244.1.0", "not a network")]
+#[case("podCIDR: 10.244.1.0", "not a CIDR")]
 #[case("podCIDR: 10.99.1.0/24", "not in the cluster's network 10.244.0.0/16")]
 #[case("podCIDR: 10.244.0.0/16", "is the whole cluster's network")]
 #[case("podCIDR: 10.0.0.0/8", "not in the cluster's network 10.244.0.0/16")]
@@ -310,7 +310,7 @@ fn an_impossible_file_is_skipped(#[case] text: &str, #[case] trouble: &str) {
 #[case("cluster-cidr: 10.96.0.0/16", "overlaps network.serviceCIDR")]
 #[case("cluster-cidr: 127.0.0.0/8", "is loopback")]
 #[case("cluster-cidr: [10.1.0.0/16, 10.2.0.0/16]", "of one IP family")]
-#[case("cluster-cidr: pods", "not a network")]
+#[case("cluster-cidr: pods", "not a CIDR")]
 fn a_file_with_an_impossible_cluster_cidr_is_skipped(#[case] text: &str, #[case] trouble: &str) {
     let k3s = "/etc/rancher/k3s/config.yaml";
     let mut fixture = PodCidrNode::with(&[
@@ -432,5 +432,5 @@ fn the_explanation_of_a_failure_ends_with_the_error() {
     fixture.network.pod_cidr.nodes.clear();
     fixture.network.pod_cidr.node_local = nets("");
     let text = fixture.discover().to_string();
-    assert!(text.contains("\n!! NODE_POD_CIDR: not a network"), "{text}");
+    assert!(text.contains("\n!! NODE_POD_CIDR: not a CIDR"), "{text}");
 }

@@ -130,7 +130,7 @@ fn what_is_no_yaml_is_read_line_by_line(#[case] text: &str, #[case] expected: &s
 }
 
 #[rstest]
-#[case("podCIDR: 10.244.1.0", "podCIDR: not a network of the form")]
+#[case("podCIDR: 10.244.1.0", "podCIDR: not a CIDR such as")]
 #[case("podCIDR: 10.244.1.5/24", "did you mean 10.244.1.0/24?")]
 #[case("podCIDR: 24", "it is no network, nor a list of networks")]
 #[case(
