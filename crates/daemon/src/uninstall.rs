@@ -43,15 +43,15 @@ pub fn run(
         Err(error) => errors.push(error.explained()),
     }
     let mut leases = None;
-    match node_pods::Place::of(&config, &dirs.bin_dir) {
-        Ok(place) => {
-            leases = node_pods::own_leases(&place);
-            let (detached, troubles) = node_pods::detach_all(&place);
+    match node_pods::PodPaths::of(&config, &dirs.bin_dir) {
+        Ok(paths) => {
+            leases = node_pods::own_lease_dir(&paths);
+            let (detached, failed) = node_pods::detach_all(&paths);
             detached
                 .into_iter()
                 .map(|key| format!("detached {key}"))
                 .for_each(&mut *tell);
-            errors.extend(troubles);
+            errors.extend(failed);
         }
         Err(error) => errors.push(error.to_string()),
     }
@@ -61,7 +61,7 @@ pub fn run(
     // Packets that find no way out meanwhile are stopped by what is taken away next.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
     errors.extend(node_mesh::remove(&config, state_dir, tell));
-    match node_hostnet::remove(&node_hostnet::Place::default(), PodLinks::Delete) {
+    match node_hostnet::remove(&node_hostnet::HostPaths::default(), PodLinks::Delete) {
         Ok(()) => tell("took the shared network away".to_owned()),
         Err(error) => errors.push(display_chain(&error)),
     }

@@ -4,13 +4,13 @@
 //! pods would get addresses that pods of the old one have. So such a change waits until the last of
 //! those is gone. It is the same whether SIGHUP or a start brings it.
 
-mod home;
-mod known;
+mod location;
+mod locations;
 
 use std::path::PathBuf;
 
-pub use home::Home;
-pub use known::Known;
+pub use location::LeaseStoreLocation;
+pub use locations::LeaseStoreLocations;
 
 /// Why the CNI configuration may not name another place for leases.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +31,8 @@ pub enum LeasesError {
     },
     /// Nobody knows whether pods have leases in the old one.
     #[error(
-        "cni.name, ipam.type and ipam.dataDir put leases at {now}, and it can't be told whether \
-         running pods have theirs at {before}: {trouble}; mend that, or put the old values back"
+        "cni.name, ipam.type and ipam.dataDir put leases at {now}, and it can't be handle_event whether \
+         running pods have theirs at {before}: {error}; mend that, or put the old values back"
     )]
     Unknown {
         /// Where leases would be.
@@ -40,7 +40,7 @@ pub enum LeasesError {
         /// Where they are.
         before: String,
         /// What can't be looked at.
-        trouble: String,
+        error: String,
     },
     /// The name of the network can't be used.
     #[error(transparent)]
@@ -57,21 +57,20 @@ pub enum LeasesError {
 }
 
 /// How many pods that may live have leases somewhere, or why nobody knows.
-pub type Life = Result<usize, String>;
+pub type PodCount = Result<usize, String>;
 
 /// Whether the CNI configuration may put leases at `now`, by who lives at the other places.
-fn judge(now: &Home, others: impl IntoIterator<Item = (Home, Life)>) -> Result<(), LeasesError> {
-    for (home, life) in others {
-        let (now, before) = (now.to_string(), home.to_string());
+fn check_users(
+    now: &LeaseStoreLocation,
+    others: impl IntoIterator<Item = (LeaseStoreLocation, PodCount)>,
+) -> Result<(), LeasesError> {
+    for (location, life) in others {
+        let (now, before) = (now.to_string(), location.to_string());
         match life {
             Ok(0) => {}
             Ok(pods) => return Err(LeasesError::InUse { now, before, pods }),
-            Err(trouble) => {
-                return Err(LeasesError::Unknown {
-                    now,
-                    before,
-                    trouble,
-                });
+            Err(error) => {
+                return Err(LeasesError::Unknown { now, before, error });
             }
         }
     }
@@ -83,18 +82,18 @@ mod tests {
     use super::*;
     use node_config::Config;
 
-    fn home(name: &str) -> Home {
+    fn location(name: &str) -> LeaseStoreLocation {
         let mut config = Config::default();
         config.cni.name = name.to_owned();
-        Home::of(&config)
+        LeaseStoreLocation::of(&config)
     }
 
     #[test]
     fn only_the_certainty_that_nobody_lives_there_lets_leases_move() {
-        let (now, old) = (home("new"), home("old"));
-        let judged = |lives: &[Life]| {
+        let (now, old) = (location("new"), location("old"));
+        let judged = |lives: &[PodCount]| {
             let others = lives.iter().map(|life| (old.clone(), life.clone()));
-            judge(&now, others).map_err(|error| error.to_string())
+            check_users(&now, others).map_err(|error| error.to_string())
         };
         assert_eq!(judged(&[]), Ok(()));
         assert_eq!(judged(&[Ok(0), Ok(0)]), Ok(()));

@@ -4,19 +4,19 @@
 //! it. [`Pods`] is what the rest of the daemon has of it. [`judge`] decides, and is pure; `look`
 //! finds out; `collect` acts. What blocks says so, and is for a thread of its own.
 
-mod collect;
 mod detach;
-pub mod judge;
-mod kernel;
+mod first_seen;
+mod gc;
+mod kernel_state;
 mod key;
+mod lease_users;
 pub mod leases;
-mod living;
-mod look;
-mod namespace;
+mod netns;
+mod observe;
+pub mod orphan_policy;
 mod orphans;
-mod place;
+mod paths;
 mod pool;
-mod sightings;
 mod view;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,27 +29,27 @@ use ruleset::host_ports::HostPort;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::leases::Home;
+use crate::leases::LeaseStoreLocation;
 use node_core::PodIps;
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
 use node_core::metrics::{ByFamily, ByKind};
 use node_core::reconcile::{Reconciled, Telemetry};
 
-pub use detach::{detach_all, own_leases};
-pub use judge::Limits;
+pub use detach::{detach_all, own_lease_dir};
+pub use first_seen::Now;
 pub use key::Key;
+pub use orphan_policy::Limits;
 use orphans::Orphans;
-pub use orphans::{Kind, Tally};
-pub use place::{Keeper, Leases, Place};
-pub(crate) use place::{has_known_store, ipam_plugin, lease_dir};
+pub use orphans::{GcReport, Kind};
+pub use paths::{LeaseOwnership, LeaseSettings, PodPaths};
+pub(crate) use paths::{has_known_store, ipam_plugin, lease_dir};
 pub use pool::Pool;
-pub use sightings::Now;
 use view::View;
 pub use view::{Failure, PodLink};
 
-use look::Look;
-use namespace::Mounts;
+use netns::MountTable;
+use observe::ObservedPods;
 
 /// How often everything is looked at though nothing was missed.
 const RESYNC: Duration = Duration::from_mins(5);
@@ -58,46 +58,46 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// The pods of this node.
 pub struct Pods {
-    place: Mutex<Arc<Place>>,
+    paths: Mutex<Arc<PodPaths>>,
     view: View,
     orphans: Orphans,
-    missed: Arc<Notify>,
+    resync: Arc<Notify>,
     pod_ips: watch::Sender<Arc<PodIps>>,
     telemetry: Telemetry,
 }
 
 impl Pods {
     /// Knows nobody yet: [`Pods::resync`] looks.
-    pub fn new(place: Place, telemetry: Telemetry) -> Arc<Self> {
+    pub fn new(paths: PodPaths, telemetry: Telemetry) -> Arc<Self> {
         Arc::new(Self {
-            place: Mutex::new(Arc::new(place)),
+            paths: Mutex::new(Arc::new(paths)),
             view: View::default(),
             orphans: Orphans::default(),
-            missed: Arc::default(),
+            resync: Arc::default(),
             pod_ips: watch::Sender::default(),
             telemetry,
         })
     }
 
     /// Where things are now, by a configuration that was loaded anew.
-    pub fn move_to(&self, place: Place) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(place);
-        self.missed();
+    pub fn set_paths(&self, paths: PodPaths) {
+        *self.paths.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(paths);
+        self.request_resync();
     }
 
-    fn place(&self) -> Arc<Place> {
-        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&place)
+    fn paths(&self) -> Arc<PodPaths> {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&paths)
     }
 
     /// Something may have been missed: everything is looked at soon.
-    pub fn missed(&self) {
-        self.missed.notify_one();
+    pub fn request_resync(&self) {
+        self.resync.notify_one();
     }
 
     /// Requests a resync, for those that only know that something may have changed.
     pub fn resync_request(&self) -> Arc<Notify> {
-        Arc::clone(&self.missed)
+        Arc::clone(&self.resync)
     }
 
     /// The addresses of all attached pods.
@@ -106,38 +106,40 @@ impl Pods {
     }
 
     /// Takes note of a call that the plugin tells of: its record says what became of it.
-    pub async fn told(self: &Arc<Self>, event: Event) {
+    pub async fn handle_event(self: &Arc<Self>, event: Event) {
         let pods = Arc::clone(self);
         // It fails only if the process ends.
-        let _ = tokio::task::spawn_blocking(move || pods.note(&event)).await;
+        let _ = tokio::task::spawn_blocking(move || pods.handle_event_blocking(&event)).await;
     }
 
     /// As [`Pods::told`]; blocks.
-    pub fn note(&self, event: &Event) {
+    pub fn handle_event_blocking(&self, event: &Event) {
         let Some(key) = Key::of(event) else {
             tracing::debug!("an event of no attachment that can be");
             return;
         };
-        self.view.note_failure(&key, event);
-        let look = Look::at_one(&self.place(), &key);
-        for trouble in &look.troubles {
-            tracing::warn!(%key, %trouble, "what became of a call can't be told");
-            self.missed();
+        self.view.record_failure(&key, event);
+        let observed = ObservedPods::at_one(&self.paths(), &key);
+        for error in &observed.errors {
+            tracing::warn!(%key, %error, "what became of a call can't be handle_event");
+            self.request_resync();
         }
-        self.view.learn(&key, &look, &Mounts::default());
+        self.view
+            .update_one(&key, &observed, &MountTable::default());
         self.count();
     }
 
     /// Looks at everything; blocks. The troubles are what could not be looked at.
     pub fn resync(&self) -> Vec<String> {
-        let place = self.place();
-        let mark = self.view.mark();
-        let look = Look::at(&place);
-        self.view.replace(mark, &look, &Mounts::default());
+        let paths = self.paths();
+        let revision = self.view.revision();
+        let observed = ObservedPods::at(&paths);
+        self.view
+            .replace(revision, &observed, &MountTable::default());
         self.count();
-        let mut troubles = look.troubles;
-        troubles.extend(self.measure().err());
-        troubles
+        let mut errors = observed.errors;
+        errors.extend(self.measure().err());
+        errors
     }
 
     /// Telemetry how many addresses there are, and how many are given.
@@ -189,13 +191,13 @@ impl Pods {
 
     /// Looks at everything at the start, whenever something may have been missed, and from time to
     /// time all the same, until it is told to end.
-    pub async fn keep_view(self: Arc<Self>, end: CancellationToken) {
+    pub async fn run(self: Arc<Self>, end: CancellationToken) {
         loop {
             let pods = Arc::clone(&self);
             match tokio::task::spawn_blocking(move || pods.resync()).await {
-                Ok(troubles) => {
-                    for trouble in troubles {
-                        tracing::warn!(%trouble, "pods can't be looked at");
+                Ok(errors) => {
+                    for error in errors {
+                        tracing::warn!(%error, "pods can't be looked at");
                     }
                 }
                 // A panic ends the process; this is its end.
@@ -203,7 +205,7 @@ impl Pods {
             }
             tokio::select! {
                 () = end.cancelled() => return,
-                _ = tokio::time::timeout(RESYNC, self.missed.notified()) => {}
+                _ = tokio::time::timeout(RESYNC, self.resync.notified()) => {}
             }
             tokio::select! {
                 () = end.cancelled() => return,
@@ -218,28 +220,28 @@ impl Pods {
     }
 
     /// As [`Pods::collect`], at a moment of the caller's choice.
-    pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Reconciled, String>, Tally) {
-        if let Err(trouble) = self.measure() {
-            tracing::debug!(%trouble, "the pool can't be measured");
+    pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Reconciled, String>, GcReport) {
+        if let Err(error) = self.measure() {
+            tracing::debug!(%error, "the pool can't be measured");
         }
-        let tally = self.orphans.pass(&self.place(), limits, now);
+        let report = self.orphans.pass(&self.paths(), limits, now);
         let metrics = &self.telemetry.metrics;
         let by = |kind: Kind| ByKind {
             kind: kind.name().to_owned(),
         };
         for kind in Kind::ALL {
-            let left = tally.left.get(&kind).copied().unwrap_or_default();
+            let left = report.left.get(&kind).copied().unwrap_or_default();
             let left = i64::try_from(left).unwrap_or(i64::MAX);
             metrics.orphans.get_or_create(&by(kind)).set(left);
         }
-        for (kind, key, _) in &tally.collected {
+        for (kind, key, _) in &report.collected {
             metrics.orphans_collected.get_or_create(&by(*kind)).inc();
-            let look = Look::at_one(&self.place(), key);
-            self.view.learn(key, &look, &Mounts::default());
+            let observed = ObservedPods::at_one(&self.paths(), key);
+            self.view.update_one(key, &observed, &MountTable::default());
         }
         self.count();
-        let outcome = if tally.troubles.is_empty() {
-            let is_clean = tally.left.values().all(|left| *left == 0);
+        let outcome = if report.errors.is_empty() {
+            let is_clean = report.left.values().all(|left| *left == 0);
             let message = if is_clean {
                 "nothing is left behind"
             } else {
@@ -250,9 +252,9 @@ impl Pods {
                 ..Reconciled::default()
             })
         } else {
-            Err(tally.troubles.join("; "))
+            Err(report.errors.join("; "))
         };
-        (outcome, tally)
+        (outcome, report)
     }
 
     /// Every attachment.
@@ -278,7 +280,7 @@ impl Pods {
     /// The leases of our network; blocks.
     pub fn leases(&self) -> Result<Vec<LeaseSnapshot>, String> {
         let mut leases = Vec::new();
-        if let Some(store) = self.place().lease_store() {
+        if let Some(store) = self.paths().lease_store() {
             store
                 .for_each_lease(&mut |lease| leases.push(lease))
                 .map_err(|error| display_chain(&error))?;
@@ -288,18 +290,18 @@ impl Pods {
 
     /// How many pods that may live have their leases at `home`; blocks. What can't be looked at is an
     /// error.
-    pub fn living(&self, home: &Home) -> Result<usize, String> {
-        living::living(&self.place(), home)
+    pub fn lease_users(&self, location: &LeaseStoreLocation) -> Result<usize, String> {
+        lease_users::running(&self.paths(), location)
     }
 
     /// The pools of our network; blocks.
     pub fn pools(&self) -> Result<Vec<Pool>, String> {
-        pool::pools(&self.place())
+        pool::pools(&self.paths())
     }
 
     /// What is otherwise in the store and in the kernel than we know; blocks.
     pub fn differences(&self) -> Vec<String> {
-        let look = Look::at(&self.place());
-        self.view.differences(&look, &Mounts::default())
+        let observed = ObservedPods::at(&self.paths());
+        self.view.differences(&observed, &MountTable::default())
     }
 }

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use cni::{ContainerId, IfName};
 use ipam::{LeaseSnapshot, StorePresence};
 
-use super::collect::{Collected, collect_lease, collect_record};
-use super::judge::{
-    Boot, Cause, Datapath, LeaseEvidence, Limits, Lock, RecordEvidence, Sight, Verdict,
-};
-use super::kernel::Kernel;
+use super::first_seen::{FirstSeen, Now};
+use super::gc::{GcOutcome, delete_orphan, release_orphan};
+use super::kernel_state::KernelState;
 use super::key::Key;
-use super::look::{Look, Recorded};
-use super::namespace::Mounts;
-use super::place::{Keeper, Place};
-use super::sightings::{Now, Sightings};
+use super::netns::MountTable;
+use super::observe::{ObservedPods, ObservedRecord};
+use super::orphan_policy::{
+    Assessment, Boot, Cause, Datapath, LeaseEvidence, Limits, Lock, Presence, RecordEvidence,
+};
+use super::paths::{LeaseOwnership, PodPaths};
 use node_core::error::display_chain;
 
 /// So many left-overs are collected in one pass, and for so long; the others in the next ones.
@@ -56,13 +56,13 @@ impl Kind {
 
 /// What a pass has found and done.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct GcReport {
     /// What is left, by kind.
     pub left: BTreeMap<Kind, usize>,
     /// What was collected, in order.
     pub collected: Vec<(Kind, Key, Cause)>,
     /// What could not be looked at or collected, and why.
-    pub troubles: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 /// The memory of passes.
@@ -73,99 +73,99 @@ pub(super) struct Orphans {
 
 #[derive(Debug, Default)]
 struct Memory {
-    sightings: Sightings<(Kind, Key)>,
+    first_seen: FirstSeen<(Kind, Key)>,
     /// Links and routes that have no place here, by how many looks in a row have seen them.
     strays: BTreeMap<String, u32>,
 }
 
 impl Orphans {
     /// Looks at everything, and collects what has been left behind for long enough.
-    pub(super) fn pass(&self, place: &Place, limits: Limits, now: Now) -> Tally {
+    pub(super) fn pass(&self, paths: &PodPaths, limits: Limits, now: Now) -> GcReport {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = Look::at(place);
-        let mut pass = Pass {
-            place,
+        let observed = ObservedPods::at(paths);
+        let mut pass = GcPass {
+            paths,
             limits,
             now,
-            mounts: Mounts::default(),
+            mounts: MountTable::default(),
             started: Instant::now(),
-            is_boot_in_doubt: look.is_boot_in_doubt(),
+            is_boot_in_doubt: observed.is_boot_in_doubt(),
             memory: &mut memory,
-            tally: Tally::default(),
+            report: GcReport::default(),
         };
-        pass.memory.sightings.begin();
-        pass.records(&look);
-        pass.leases(&look);
-        pass.strays(&look);
-        let mut tally = pass.tally;
-        memory.sightings.end();
+        pass.memory.first_seen.begin();
+        pass.records(&observed);
+        pass.leases(&observed);
+        pass.strays(&observed);
+        let mut report = pass.report;
+        memory.first_seen.end();
         for kind in [Kind::State, Kind::Lease] {
-            let count = memory.sightings.count(|(of, _)| *of == kind);
-            tally.left.insert(kind, count);
+            let count = memory.first_seen.count(|(of, _)| *of == kind);
+            report.left.insert(kind, count);
         }
-        tally.troubles.extend(look.troubles);
-        tally
+        report.errors.extend(observed.errors);
+        report
     }
 }
 
-struct Pass<'a> {
-    place: &'a Place,
+struct GcPass<'a> {
+    paths: &'a PodPaths,
     limits: Limits,
     now: Now,
-    mounts: Mounts,
+    mounts: MountTable,
     started: Instant,
     is_boot_in_doubt: bool,
     memory: &'a mut Memory,
-    tally: Tally,
+    report: GcReport,
 }
 
-impl Pass<'_> {
-    fn records(&mut self, look: &Look) {
-        for (key, recorded) in &look.records {
-            self.record(look, key, recorded);
+impl GcPass<'_> {
+    fn records(&mut self, observed: &ObservedPods) {
+        for (key, recorded) in &observed.records {
+            self.record(observed, key, recorded);
         }
     }
 
-    fn record(&mut self, look: &Look, key: &Key, recorded: &Recorded) {
-        let evidence = self.evidence(recorded, look.link_of(key), Lock::Free);
+    fn record(&mut self, observed: &ObservedPods, key: &Key, recorded: &ObservedRecord) {
+        let evidence = self.evidence(recorded, observed.link_of(key), Lock::Free);
         let id = (Kind::State, key.clone());
         let stamp = recorded.stamp.to_string();
-        let sightings = &mut self.memory.sightings;
-        let age = sightings.age(&id, &stamp, recorded.modified, self.now);
-        match evidence.judge(age, self.limits) {
-            Verdict::Alive(_) | Verdict::InFlight => {}
-            Verdict::Unknown(doubt) => {
-                tracing::debug!(%key, ?doubt, "can't be told from a left-over");
+        let first_seen = &mut self.memory.first_seen;
+        let age = first_seen.age(&id, &stamp, recorded.modified, self.now);
+        match evidence.assess(age, self.limits) {
+            Assessment::InUse(_) | Assessment::InFlight => {}
+            Assessment::Unknown(doubt) => {
+                tracing::debug!(%key, ?doubt, "can't be handle_event from a left-over");
             }
-            Verdict::Waiting(_) => {
+            Assessment::Waiting(_) => {
                 // Whoever works on it now is not done with it.
                 if !self.is_locked(key) {
-                    self.memory.sightings.confirm(&id, &stamp, self.now);
+                    self.memory.first_seen.confirm(&id, &stamp, self.now);
                 }
             }
-            Verdict::Orphan(cause) => {
-                sightings.confirm(&id, &stamp, self.now);
+            Assessment::Orphan(cause) => {
+                first_seen.confirm(&id, &stamp, self.now);
                 self.collect(&id, cause, |pass| {
-                    collect_record(pass.place, key, &recorded.stamp, |sight| {
-                        let link = match look.link_of(key) {
-                            Sight::Gone => Kernel::ask_one(key)
-                                .map_or(Sight::Unknown, |kernel| kernel.link_of(key)),
+                    delete_orphan(pass.paths, key, &recorded.stamp, |sight| {
+                        let link = match observed.link_of(key) {
+                            Presence::Absent => KernelState::ask_one(key)
+                                .map_or(Presence::Unknown, |kernel| kernel.link_of(key)),
                             seen => seen,
                         };
-                        let now = Recorded::of(key, sight);
+                        let now = ObservedRecord::of(key, sight);
                         let evidence = pass.evidence(&now, link, Lock::Free);
-                        matches!(evidence.judge(age, pass.limits), Verdict::Orphan(_))
+                        matches!(evidence.assess(age, pass.limits), Assessment::Orphan(_))
                     })
                 });
             }
         }
     }
 
-    fn evidence(&self, recorded: &Recorded, link: Sight, lock: Lock) -> RecordEvidence {
+    fn evidence(&self, recorded: &ObservedRecord, link: Presence, lock: Lock) -> RecordEvidence {
         let attached = recorded.attached.as_deref();
         let boot = attached.map_or(Boot::Unknown, |attached| attached.boot);
         RecordEvidence {
-            written: recorded.written,
+            state: recorded.state,
             boot: if self.is_boot_in_doubt {
                 Boot::Unknown
             } else {
@@ -173,23 +173,23 @@ impl Pass<'_> {
             },
             datapath: attached.map_or(Datapath::Native, |attached| attached.datapath),
             link,
-            namespace: recorded.namespace(&self.mounts),
+            netns: recorded.netns_presence(&self.mounts),
             lock,
         }
     }
 
     fn is_locked(&self, key: &Key) -> bool {
-        let store = attachment::RecordStore::new(&self.place.data_dir, &key.network);
+        let store = attachment::RecordStore::new(&self.paths.data_dir, &key.network);
         store.try_lock(&key.attachment()).is_err()
     }
 
-    fn leases(&mut self, look: &Look) {
-        let is_ours = self.place.leases.keeper == Keeper::Native;
-        let Some(store) = self.place.lease_store().filter(|_| is_ours) else {
+    fn leases(&mut self, observed: &ObservedPods) {
+        let is_ours = self.paths.leases.ownership == LeaseOwnership::Native;
+        let Some(store) = self.paths.lease_store().filter(|_| is_ours) else {
             return;
         };
         let mut by_owner: BTreeMap<Key, Vec<LeaseSnapshot>> = BTreeMap::new();
-        let network = &self.place.network;
+        let network = &self.paths.network;
         let outcome = store.for_each_lease(&mut |seen| {
             let container = ContainerId::new(seen.owner.container());
             let ifname = seen.owner.ifname().map(IfName::new);
@@ -200,44 +200,44 @@ impl Pass<'_> {
                     container,
                     ifname,
                 };
-                if !look.records.contains_key(&key) {
+                if !observed.records.contains_key(&key) {
                     by_owner.entry(key).or_default().push(seen);
                 }
             }
         });
         match outcome {
             Err(error) => {
-                self.tally.troubles.push(display_chain(&error));
+                self.report.errors.push(display_chain(&error));
                 return;
             }
             Ok(StorePresence::Absent) => return,
             Ok(StorePresence::Present) => {}
         }
         for (key, seen) in by_owner {
-            self.lease(look, &key, &seen);
+            self.lease(observed, &key, &seen);
         }
     }
 
-    fn lease(&mut self, look: &Look, key: &Key, seen: &[LeaseSnapshot]) {
-        let way_to = |lease: &LeaseSnapshot| {
-            let kernel = look.kernel.as_ref();
-            kernel.map_or(Sight::Unknown, |kernel| kernel.way_to(lease.address))
+    fn lease(&mut self, observed: &ObservedPods, key: &Key, seen: &[LeaseSnapshot]) {
+        let route_to = |lease: &LeaseSnapshot| {
+            let kernel = observed.kernel.as_ref();
+            kernel.map_or(Presence::Unknown, |kernel| kernel.route_to(lease.address))
         };
-        let ways: Vec<Sight> = seen.iter().map(way_to).collect();
+        let destinations: Vec<Presence> = seen.iter().map(route_to).collect();
         let evidence = LeaseEvidence {
-            is_of_native_store: self.place.leases.keeper == Keeper::Native,
+            is_of_native_store: self.paths.leases.ownership == LeaseOwnership::Native,
             names_interface: true,
-            record: if look.lacks_records {
-                Sight::Unknown
+            record: if observed.is_incomplete {
+                Presence::Unknown
             } else {
-                Sight::Gone
+                Presence::Absent
             },
-            records: self.records_of_this_boot(look),
-            link: look.link_of(key),
-            way: [Sight::There, Sight::Unknown]
+            records: self.records_of_this_boot(observed),
+            link: observed.link_of(key),
+            route: [Presence::Present, Presence::Unknown]
                 .into_iter()
-                .find(|sight| ways.contains(sight))
-                .unwrap_or(Sight::Gone),
+                .find(|sight| destinations.contains(sight))
+                .unwrap_or(Presence::Absent),
             // Whoever has the store's lock now is waited for when it comes to that.
             lock: Lock::Free,
         };
@@ -245,34 +245,34 @@ impl Pass<'_> {
         let stamps: Vec<&str> = seen.iter().map(|lease| lease.stamp.as_str()).collect();
         let stamp = stamps.join(" ");
         let newest = seen.iter().map(|lease| lease.modified).max().flatten();
-        let age = self.memory.sightings.age(&id, &stamp, newest, self.now);
-        match evidence.judge(age, self.limits) {
-            Verdict::Waiting(_) => self.memory.sightings.confirm(&id, &stamp, self.now),
-            Verdict::Orphan(cause) => {
-                self.memory.sightings.confirm(&id, &stamp, self.now);
-                self.collect(&id, cause, |pass| collect_lease(pass.place, key, seen));
+        let age = self.memory.first_seen.age(&id, &stamp, newest, self.now);
+        match evidence.assess(age, self.limits) {
+            Assessment::Waiting(_) => self.memory.first_seen.confirm(&id, &stamp, self.now),
+            Assessment::Orphan(cause) => {
+                self.memory.first_seen.confirm(&id, &stamp, self.now);
+                self.collect(&id, cause, |pass| release_orphan(pass.paths, key, seen));
             }
-            Verdict::Unknown(doubt) => {
+            Assessment::Unknown(doubt) => {
                 tracing::debug!(%key, ?doubt, "can't tell whether the lease is a left-over");
             }
-            Verdict::Alive(_) | Verdict::InFlight => {}
+            Assessment::InUse(_) | Assessment::InFlight => {}
         }
     }
 
-    /// Records of our network that were written in this boot: a sign that they were not wiped, and
+    /// Records of our network that were state in this boot: a sign that they were not wiped, and
     /// that the plugin and we know the same boot.
-    fn records_of_this_boot(&self, look: &Look) -> Sight {
-        let is_of_this_boot = |(key, recorded): (&Key, &Recorded)| {
+    fn records_of_this_boot(&self, observed: &ObservedPods) -> Presence {
+        let is_of_this_boot = |(key, recorded): (&Key, &ObservedRecord)| {
             let attached = recorded.attached.as_deref();
-            key.network == self.place.network
+            key.network == self.paths.network
                 && attached.is_some_and(|attached| attached.boot == Boot::This)
         };
-        if look.lacks_records || self.is_boot_in_doubt {
-            Sight::Unknown
-        } else if look.records.iter().any(is_of_this_boot) {
-            Sight::There
+        if observed.is_incomplete || self.is_boot_in_doubt {
+            Presence::Unknown
+        } else if observed.records.iter().any(is_of_this_boot) {
+            Presence::Present
         } else {
-            Sight::Gone
+            Presence::Absent
         }
     }
 
@@ -280,47 +280,49 @@ impl Pass<'_> {
         &mut self,
         id: &(Kind, Key),
         cause: Cause,
-        collect: impl FnOnce(&Self) -> Result<Collected, E>,
+        collect: impl FnOnce(&Self) -> Result<GcOutcome, E>,
     ) {
         let is_turn =
-            self.tally.collected.len() < MAX_PER_PASS && self.started.elapsed() < MAX_TIME;
-        if !is_turn || !self.memory.sightings.may_try(id, self.now) {
+            self.report.collected.len() < MAX_PER_PASS && self.started.elapsed() < MAX_TIME;
+        if !is_turn || !self.memory.first_seen.may_retry(id, self.now) {
             return;
         }
         let (kind, key) = id;
         match collect(self) {
-            Ok(Collected::Yes) => {
+            Ok(GcOutcome::Deleted) => {
                 tracing::info!(kind = kind.name(), %key, %cause, "left-over collected");
-                self.memory.sightings.forget(id);
-                self.tally.collected.push((*kind, key.clone(), cause));
+                self.memory.first_seen.forget(id);
+                self.report.collected.push((*kind, key.clone(), cause));
             }
-            Ok(Collected::Changed) => self.memory.sightings.forget(id),
+            Ok(GcOutcome::Changed) => self.memory.first_seen.forget(id),
             Err(error) => {
-                let trouble = format!(
+                let error = format!(
                     "collect the {} of {key}: {}",
                     kind.name(),
                     display_chain(&error)
                 );
                 let interval = self.limits.interval;
-                self.memory.sightings.failed(id, interval, self.now);
-                self.tally.troubles.push(trouble);
+                self.memory.first_seen.failed(id, interval, self.now);
+                self.report.errors.push(error);
             }
         }
     }
 
     /// Counts what isn't for us to remove, and names it once.
-    fn strays(&mut self, look: &Look) {
-        let Some(kernel) = &look.kernel else { return };
-        let known: BTreeSet<&Key> = look.records.keys().collect();
+    fn strays(&mut self, observed: &ObservedPods) {
+        let Some(kernel) = &observed.kernel else {
+            return;
+        };
+        let known: BTreeSet<&Key> = observed.records.keys().collect();
         let host_links: BTreeSet<String> = known.iter().map(|key| key.host_link()).collect();
-        let links = if look.lacks_records {
+        let links = if observed.is_incomplete {
             Vec::new()
         } else {
-            kernel.links_beside(&known, &host_links)
+            kernel.links_without_record(&known, &host_links)
         };
         let routes = &kernel.stray_routes;
-        self.tally.left.insert(Kind::Link, links.len());
-        self.tally.left.insert(Kind::Route, routes.len());
+        self.report.left.insert(Kind::Link, links.len());
+        self.report.left.insert(Kind::Route, routes.len());
         let mut strays = BTreeMap::new();
         let mut is_news = |name: &str| {
             let looks = self.memory.strays.get(name).map_or(1, |looks| looks + 1);
