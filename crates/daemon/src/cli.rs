@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use node_config::{Setting, Sources, VARIABLE_PREFIX};
+use node_config::{FlagValue, Sources, VARIABLE_PREFIX};
 
-pub use self::config::{ConfigCommand, Verdict, run_config};
+pub use self::config::{ConfigCommand, Validity, run_config};
 
 /// The agent that makes this machine a node of the cluster's network.
 ///
@@ -85,7 +85,7 @@ pub struct Settings {
 
 impl Settings {
     /// Those that were given, each with the key that it sets.
-    pub fn given(&self) -> Vec<Setting> {
+    pub fn given(&self) -> Vec<FlagValue> {
         let all = [
             ("--log-level", "logging.level", &self.log_level),
             ("--log-format", "logging.format", &self.log_format),
@@ -99,7 +99,7 @@ impl Settings {
         ];
         let given = all.into_iter().filter_map(|(flag, key, text)| {
             let text = text.clone()?;
-            Some(Setting { flag, key, text })
+            Some(FlagValue { flag, key, text })
         });
         given.collect()
     }

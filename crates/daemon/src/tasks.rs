@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminContext, Heartbeat};
 use crate::socket::{self, ApiContext, ApiSettings, PodLabelMode, Queries};
-use node_config::{Config, MeshMode, NodeConfig, TuneLinks};
+use node_config::{Config, TailscaleMode, NodeConfig, TuneLinks};
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
 use node_core::metrics::Metrics;
@@ -434,7 +434,7 @@ fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::MeshRo
 /// longer than the configuration that made it.
 fn is_managed(config: &Config, link: &MeshLink) -> bool {
     let tailscale = &config.tailscale;
-    tailscale.mode != MeshMode::Host && link.name == tailscale.interface
+    tailscale.mode != TailscaleMode::Host && link.name == tailscale.interface
 }
 
 fn reconcile_firewalls(node: &NodeConfig, mesh: &MeshState) -> Result<Reconciled, String> {

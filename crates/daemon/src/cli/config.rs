@@ -1,4 +1,4 @@
-//! `headcni-daemon config …`: looks at the configuration, and changes nothing.
+//! `headcni-daemon config …`: read-only commands for the configuration.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -7,44 +7,40 @@ use clap::Subcommand;
 
 use node_config::{Sources, example, json_schema, load, show};
 
-/// What to do with the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum ConfigCommand {
-    /// Say everything that is wrong with it, and end with 1 if something is
+    /// Report all errors, and exit with 1 if there is one
     Check,
-    /// Show what is in force, and where each key comes from
+    /// Show the effective configuration and the source of each key
     Show,
-    /// Print a file with every key, its meaning and its default
+    /// Print a file with every key, its description and its default
     Example,
     /// Print its JSON schema
     Schema,
 }
 
-/// How a command went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing is wrong.
-    Sound,
-    /// The configuration can't be used.
-    Faulty,
+pub enum Validity {
+    Valid,
+    Invalid,
 }
 
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Sound => Self::SUCCESS,
-            Verdict::Faulty => Self::FAILURE,
+impl From<Validity> for ExitCode {
+    fn from(validity: Validity) -> Self {
+        match validity {
+            Validity::Valid => Self::SUCCESS,
+            Validity::Invalid => Self::FAILURE,
         }
     }
 }
 
-/// Runs a command, with what was asked for on `out` and complaints on `err`.
+/// Runs a command with its output on `out` and errors on `err`.
 pub fn run_config(
     command: ConfigCommand,
     sources: &Sources,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<Verdict> {
+) -> io::Result<Validity> {
     match command {
         ConfigCommand::Example => write!(out, "{}", example())?,
         ConfigCommand::Schema => writeln!(out, "{:#}", json_schema().as_value())?,
@@ -53,7 +49,7 @@ pub fn run_config(
                 Ok(loaded) => loaded,
                 Err(error) => {
                     writeln!(err, "{error}")?;
-                    return Ok(Verdict::Faulty);
+                    return Ok(Validity::Invalid);
                 }
             };
             for warning in &loaded.warnings {
@@ -66,9 +62,9 @@ pub fn run_config(
                     Some(path) => path.display().to_string(),
                     None => format!("no {}", sources.default_file.display()),
                 };
-                writeln!(out, "the configuration is sound ({file})")?;
+                writeln!(out, "the configuration is valid ({file})")?;
             }
         }
     }
-    Ok(Verdict::Sound)
+    Ok(Validity::Valid)
 }
