@@ -161,7 +161,7 @@ impl Tasks {
     }
 
     fn start_kube(&mut self, pods: &Arc<Pods>) {
-        let controller = node_kube::Ends {
+        let controller = node_kube::KubeController {
             node_config: self.channels.node_config.subscribe(),
             mesh: self.channels.mesh.subscribe(),
             kube_nodes: self.channels.kube_nodes.clone(),
@@ -169,7 +169,7 @@ impl Tasks {
             resync_pods: pods.resync_request(),
             state_dir: paths::DAEMON_STATE_DIR.into(),
         };
-        self.spawn("kube", node_kube::keep(controller, self.shutdown.clone()));
+        self.spawn("kube", controller.run(self.shutdown.clone()));
     }
 
     fn start_mesh(&mut self, pods: &Arc<Pods>, signals: &node_hostnet::Signals) {

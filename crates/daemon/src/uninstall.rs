@@ -57,7 +57,7 @@ pub fn run(
     }
     let variable = env::var_os(node_name::VARIABLE);
     let node = node_name::find(node_name, variable.as_deref());
-    node_kube::take_back(&config.kubernetes, node, tell);
+    node_kube::cleanup(&config.kubernetes, node, tell);
     // Packets that find no way out meanwhile are stopped by what is taken away next.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
     errors.extend(node_mesh::remove(&config, state_dir, tell));

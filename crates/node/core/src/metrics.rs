@@ -194,7 +194,7 @@ impl Metrics {
             };
             self.conditions
                 .get_or_create(&by)
-                .set(i64::from(state.holds));
+                .set(i64::from(state.is_true()));
         }
         let mut body = String::new();
         text::encode_registry(&mut body, &self.registry)?;
