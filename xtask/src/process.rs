@@ -153,6 +153,14 @@ pub(crate) fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut words = vec![program.file_name().unwrap_or_default().to_string_lossy()];
     let args = command.get_args().map(OsStr::to_string_lossy);
+    // A shell script as argument is not worth a screen.
+    let args = args.map(|arg| {
+        if arg.contains('\n') {
+            "…".into()
+        } else {
+            arg
+        }
+    });
     if words[0] == "sudo" {
         words.extend(args.skip_while(|arg| arg == "--" || arg == "env" || arg.contains('=')));
     } else {

@@ -1,5 +1,5 @@
 //! A synchronous HTTP/1.1 client for servers on a Unix socket: the daemon's API and tailscaled's
-//! LocalAPI.
+//! `LocalAPI`.
 //!
 //! One connection per request. The deadline covers the whole exchange, connecting included, and the
 //! response body is bounded. The plugin links this, so it needs no runtime and few system calls.

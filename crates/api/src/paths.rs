@@ -15,7 +15,7 @@ pub const DAEMON_CONFIG: &str = "/etc/headcni/daemon.yaml";
 /// The daemon's persistent state.
 pub const DAEMON_STATE_DIR: &str = "/var/lib/headcni";
 
-/// The LocalAPI of the tailscaled that the daemon manages.
+/// The `LocalAPI` of the tailscaled that the daemon manages.
 pub const TAILSCALED_SOCKET: &str = "/run/headcni/tailscaled.sock";
 
 /// Locked by the running daemon: one per node.

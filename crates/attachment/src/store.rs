@@ -6,8 +6,13 @@
 //!
 //! Lines are appended because replacing a file makes ext4 write it to disk at once. Nothing is
 //! synced: a netns doesn't survive a reboot, and a record damaged by a power failure counts as none.
+//!
+//! The file of a removed record is reused. So a process that has opened a record checks that it still
+//! has that name: after it has locked it, or after it has read it.
 
 mod files;
+#[cfg(target_os = "linux")]
+mod recycle;
 mod snapshot;
 
 use std::cell::Cell;
@@ -138,18 +143,26 @@ impl RecordStore {
     /// Reads a record without its lock; `None` if there is none.
     pub fn snapshot(&self, of: &Attachment) -> Result<Option<Snapshot>, RecordError> {
         let path = self.path(of);
-        match files::open(&path, Access::Read) {
-            Err(error) if cannot_exist(&error) => Ok(None),
-            file => file
-                .and_then(|file| Snapshot::read(&file))
-                .map(Some)
-                .map_err(io_error("read", &path)),
+        loop {
+            let file = match files::open(&path, Access::Read) {
+                Err(error) if cannot_exist(&error) => return Ok(None),
+                file => file.map_err(io_error("open", &path))?,
+            };
+            let snapshot = Snapshot::read(&file).map_err(io_error("read", &path))?;
+            match fs::symlink_metadata(&path) {
+                Ok(now) if Stamp::of(&now) == snapshot.stamp => return Ok(Some(snapshot)),
+                Err(error) if !cannot_exist(&error) => {
+                    return Err(io_error("inspect", &path)(error));
+                }
+                // Written or removed meanwhile: the content may be of another attachment.
+                _ => {}
+            }
         }
     }
 
     /// Removes the directory of the network if it has no records.
     pub fn remove_if_empty(&self) {
-        remove_dir_if_empty(&self.network_dir);
+        files::remove_dir_if_unused(&self.network_dir);
     }
 
     /// Fails if an ADD could not write its record.
@@ -221,17 +234,21 @@ impl RecordStore {
                 }
                 (Err(error), _) => return Err(io_error("open", &path)(error)),
             };
+            let locked = |path, file, length| LockedRecord {
+                path,
+                file,
+                origin,
+                length,
+                is_written: Cell::new(false),
+            };
+            if origin == Origin::CreatedLocked {
+                return Ok(Some(locked(path, file, 0)));
+            }
             match file.try_lock() {
                 Ok(()) => {
                     // The previous holder may have removed the file.
                     if let Some(metadata) = files::metadata_if_at(&path, &file) {
-                        return Ok(Some(LockedRecord {
-                            path,
-                            file,
-                            origin,
-                            length: metadata.len(),
-                            is_written: Cell::new(false),
-                        }));
+                        return Ok(Some(locked(path, file, metadata.len())));
                     }
                 }
                 Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
@@ -320,7 +337,7 @@ impl LockedRecord {
     /// Reads the record; `None` if this process has just created it.
     pub fn load(&self) -> Result<Option<Record>, RecordError> {
         let is_untouched = self.length == 0 && !self.is_written.get();
-        if is_untouched && self.origin == Origin::Created {
+        if is_untouched && self.origin != Origin::Existing {
             return Ok(None);
         }
         let bytes = read(&self.path).map_err(io_error("read", &self.path))?;
@@ -354,22 +371,19 @@ impl LockedRecord {
 
     /// Removes the record, and the directory of the network if it was the last one.
     pub fn remove(self) -> Result<(), RecordError> {
-        match fs::remove_file(&self.path) {
+        match files::remove(&self.path, &self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(io_error("remove", &self.path)(error));
             }
             _ => {}
         }
-        if let Some(directory) = self.path.parent() {
-            remove_dir_if_empty(directory);
+        let directory = self.path.parent().map(Path::to_owned);
+        drop(self);
+        if let Some(directory) = directory {
+            files::remove_dir_if_unused(&directory);
         }
         Ok(())
     }
-}
-
-fn remove_dir_if_empty(directory: &Path) {
-    // Fails if the directory is in use.
-    let _ = fs::remove_dir(directory);
 }
 
 fn create_private_dir(path: &Path) -> io::Result<()> {

@@ -113,7 +113,7 @@ struct Line {
     pod: Option<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ips: Vec<IpAddr>,
-    outcome: StepOutcome,
+    outcome: CallOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -137,7 +137,7 @@ pub struct CallStep {
     #[serde(serialize_with = "as_text")]
     pub verb: Verb,
     /// Whether it succeeded.
-    pub outcome: StepOutcome,
+    pub outcome: CallOutcome,
     /// Its duration.
     #[serde(rename = "duration_ms", serialize_with = "as_milliseconds")]
     pub duration: Duration,
@@ -146,7 +146,7 @@ pub struct CallStep {
 /// Outcome of a call or of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StepOutcome {
+pub enum CallOutcome {
     /// Success.
     Ok,
     /// Failure.
@@ -187,7 +187,7 @@ impl<'a> CallLog<'a> {
             ifname: attachment.map(|attachment| attachment.ifname.to_string()),
             pod: attachment.and_then(|attachment| Pod::from_args(&attachment.args)),
             ips: Vec::new(),
-            outcome: StepOutcome::Ok,
+            outcome: CallOutcome::Ok,
             code: None,
             error: String::new(),
             duration: Duration::ZERO,
@@ -216,8 +216,8 @@ impl<'a> CallLog<'a> {
             name: name.to_owned(),
             verb,
             outcome: match outcome {
-                Ok(_) => StepOutcome::Ok,
-                Err(_) => StepOutcome::Error,
+                Ok(_) => CallOutcome::Ok,
+                Err(_) => CallOutcome::Error,
             },
             duration: started.elapsed(),
         });
@@ -254,7 +254,7 @@ impl<'a> CallLog<'a> {
         }
         if let Some(error) = error {
             line.level = Level::Error;
-            line.outcome = StepOutcome::Error;
+            line.outcome = CallOutcome::Error;
             line.code = Some(error.code);
             line.error.clone_from(&error.msg);
             if !error.details.is_empty() {

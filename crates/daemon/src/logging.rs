@@ -135,32 +135,39 @@ fn has_colors() -> bool {
 }
 
 fn filter(level: Level) -> FilterFn {
+    const OFF: LevelFilter = LevelFilter::OFF;
     let (is_shown, max): (fn(&Metadata<'_>) -> bool, _) = match level {
         Level::Debug => (
-            |metadata| {
-                let max = if is_own(metadata) {
-                    LevelFilter::DEBUG
-                } else {
-                    LevelFilter::INFO
-                };
-                *metadata.level() <= max
-            },
+            |metadata| is_within(metadata, LevelFilter::DEBUG, LevelFilter::INFO),
             LevelFilter::DEBUG,
         ),
-        Level::Info => (is_own, LevelFilter::INFO),
-        Level::Warn => (is_own, LevelFilter::WARN),
-        Level::Error => (is_own, LevelFilter::ERROR),
+        Level::Info => (
+            |metadata| is_within(metadata, LevelFilter::INFO, OFF),
+            LevelFilter::INFO,
+        ),
+        Level::Warn => (
+            |metadata| is_within(metadata, LevelFilter::WARN, OFF),
+            LevelFilter::WARN,
+        ),
+        Level::Error => (
+            |metadata| is_within(metadata, LevelFilter::ERROR, OFF),
+            LevelFilter::ERROR,
+        ),
         Level::Fatal => (
-            |metadata| is_own(metadata) && metadata.fields().field(FATAL).is_some(),
+            |metadata| {
+                let is_fatal = metadata.fields().field(FATAL).is_some();
+                is_fatal && is_within(metadata, LevelFilter::ERROR, OFF)
+            },
             LevelFilter::ERROR,
         ),
     };
     FilterFn::new(is_shown).with_max_level_hint(max)
 }
 
-fn is_own(metadata: &Metadata<'_>) -> bool {
+fn is_within(metadata: &Metadata<'_>, own: LevelFilter, others: LevelFilter) -> bool {
     let target = metadata.target();
-    OWN_TARGETS.iter().any(|own| target.starts_with(own))
+    let is_own = OWN_TARGETS.iter().any(|own| target.starts_with(own));
+    *metadata.level() <= if is_own { own } else { others }
 }
 
 /// Writes an event as text or as JSON.

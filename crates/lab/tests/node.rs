@@ -136,7 +136,7 @@ fn killing_the_owner_ends_holder_and_processes() {
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_killed_owner_takes_holder_and_processes_along",
+            "killing_the_owner_ends_holder_and_processes",
             "--nocapture",
         ])
         .env(VICTIM, "1")
@@ -200,7 +200,7 @@ fn programs_inherit_only_harmless_variables() {
         return;
     }
     let mut burdened = Command::new(std::env::current_exe().unwrap());
-    let this = "nothing_that_programs_go_by_is_inherited_and_what_is_set_for_them_counts";
+    let this = "programs_inherit_only_harmless_variables";
     burdened
         .args(["--exact", this])
         .env("HOME", "/root")

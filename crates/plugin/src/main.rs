@@ -58,10 +58,10 @@ impl Headcni {
         });
         let error = outcome.as_ref().err();
         let ended = log.finish(error);
-        if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb) {
-            if let Err(error) = daemon.notify(|| notify::event(call, of, ended, error)) {
-                settings.write_error("headcni", call, of, &error);
-            }
+        if let (Ok(daemon), Some(of), Verb::Add | Verb::Del) = (daemon, attachment, call.verb)
+            && let Err(error) = daemon.notify(|| notify::event(call, of, ended, error))
+        {
+            settings.write_error("headcni", call, of, &error);
         }
         outcome
     }

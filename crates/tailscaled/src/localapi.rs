@@ -1,9 +1,7 @@
-//! A tailscaled by its `LocalAPI`: HTTP over a unix socket.
+//! Client of tailscaled's `LocalAPI`: HTTP over a unix socket.
 //!
-//! Only what it says is read here; what is to be done about it is decided elsewhere. A call has a
-//! time limit, an answer an end, and what makes no sense in it is left out.
-//!
-//! The API is not promised to be stable. It was tried with tailscaled 1.102.
+//! Every call has a timeout, every response a size limit, and invalid fields of a response are empty.
+//! Upstream does not promise a stable API; this was tested with tailscaled 1.102.
 
 mod bus;
 mod error;
@@ -24,92 +22,88 @@ use serde_json::Value;
 
 use transport::{Call, Transport};
 
-pub use bus::{Bus, Event, Watch};
+pub use bus::{BusEvent, BusWatcher, IpnBus};
 pub use error::Error;
-pub use filter::{PacketFilter, Reach};
-pub use join::{JoinError, Refusal, Start};
+pub use filter::{Coverage, PacketFilter};
+pub use join::{JoinError, LoginError, StartOptions};
 pub use key::AuthKey;
 pub use notify::Notify;
-pub use prefs::{KeptPrefs, NetfilterMode, Prefs, PrefsEdit, StartPrefs};
-pub use probes::{PingKind, Pong, Relay, WhoIs};
-pub use status::{Member, State, Status};
+pub use prefs::{MaskedPrefs, NetfilterMode, Prefs, StartPrefs};
+pub use probes::{PingResult, PingType};
+pub use status::{BackendState, PeerStatus, Status};
 
-/// Most calls take a millisecond; on a host that is busy they can take a thousand of them.
-const LIMIT: Duration = Duration::from_secs(10);
-/// A logout asks the server.
-const LOGOUT_LIMIT: Duration = Duration::from_secs(30);
+/// Most calls take a millisecond; on a busy host they can take a second.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// A logout contacts the control server.
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A tailscaled.
 #[derive(Clone, Debug)]
 pub struct LocalApi {
     transport: Transport,
 }
 
 impl LocalApi {
-    /// The one that listens at a socket, now or later.
+    /// Does not connect yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
-            transport: Transport::new(socket.into(), LIMIT),
+            transport: Transport::new(socket.into(), TIMEOUT),
         }
     }
 
-    /// The same one, with another time limit for calls.
     #[must_use]
-    pub fn within(&self, limit: Duration) -> Self {
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
-            transport: Transport::new(self.socket().to_owned(), limit),
+            transport: Transport::new(self.socket().to_owned(), timeout),
         }
     }
 
-    /// Its socket.
     pub fn socket(&self) -> &Path {
         self.transport.socket()
     }
 
-    /// How it is, and who else there is.
     pub async fn status(&self) -> Result<Status, Error> {
         let value = self.json(Call::get("status")).await?;
-        Ok(Status::read(&value))
+        Ok(Status::parse(&value))
     }
 
-    /// What it was told.
     pub async fn prefs(&self) -> Result<Prefs, Error> {
         let value = self.json(Call::get("prefs")).await?;
-        Ok(Prefs::read(&value))
+        Ok(Prefs::parse(&value))
     }
 
-    /// Tells it something else; what it was told altogether is returned.
-    pub async fn edit_prefs(&self, edit: &PrefsEdit) -> Result<Prefs, Error> {
-        let value = self.json(Call::patch("prefs").with(&edit.patch())).await?;
-        Ok(Prefs::read(&value))
+    /// Returns all prefs after the change.
+    pub async fn edit_prefs(&self, prefs: &MaskedPrefs) -> Result<Prefs, Error> {
+        let call = Call::patch("prefs").with_body(&prefs.to_json());
+        Ok(Prefs::parse(&self.json(call).await?))
     }
 
-    /// Leaves the mesh, and forgets all that it was told.
+    /// Leaves the tailnet. tailscaled deletes the profile with all prefs.
     pub async fn logout(&self) -> Result<(), Error> {
-        let call = Call::post("logout").within(LOGOUT_LIMIT);
+        let call = Call::post("logout").with_timeout(LOGOUT_TIMEOUT);
         self.transport.call(call).await?;
         Ok(())
     }
 
-    /// What the mesh's policy lets through to this node.
+    /// The rules of the tailnet policy for traffic to this node.
     pub async fn packet_filter(&self) -> Result<PacketFilter, Error> {
         let value = self.json(Call::post("debug-packet-filter-rules")).await?;
-        Ok(PacketFilter::read(&value))
+        Ok(PacketFilter::parse(&value))
     }
 
-    /// Opens the event bus once.
-    pub async fn watch(&self) -> Result<Bus, Error> {
-        Bus::open(&self.transport).await
+    /// Opens the IPN bus once.
+    pub async fn open_bus(&self) -> Result<IpnBus, Error> {
+        IpnBus::open(&self.transport).await
     }
 
-    /// Opens the event bus again whenever it closes. Needs a runtime.
-    pub fn watch_always(&self) -> Watch {
-        Watch::start(self.transport.clone())
+    /// Watches the IPN bus, and reopens it with a back-off whenever it closes. Needs a tokio runtime.
+    pub fn watch_bus(&self) -> BusWatcher {
+        BusWatcher::start(self.transport.clone())
     }
 
     async fn json(&self, call: Call) -> Result<Value, Error> {
         let name = call.name();
         let body = self.transport.call(call).await?;
-        serde_json::from_slice(&body).map_err(|source| Error::Strange { call: name, source })
+        serde_json::from_slice(&body)
+            .map_err(|source| Error::InvalidResponse { call: name, source })
     }
 }

@@ -1,21 +1,16 @@
-//! A tailscaled as a process: started, adopted, restarted, stopped.
+//! Starts, adopts, restarts and stops a tailscaled process.
 //!
-//! A restart of it costs the node seconds of traffic, so it lives on when we end: it has a process
-//! group of its own, writes to a file and not to us, and is written down, so that the next
-//! [`Supervisor`] knows it again. Whether it is a member of a mesh is not known here; see
-//! [`localapi`](crate::localapi).
-//!
-//! A service manager that ends a whole group of processes ends it, too: with systemd,
-//! `KillMode=process` prevents that.
+//! A restart interrupts the node's traffic for seconds, so tailscaled outlives this process: it has
+//! its own process group, logs to a file, and is recorded in its state directory, from which the next
+//! [`Supervisor`] adopts it. See README.md.
 
-mod backoff;
-mod difference;
+mod drift;
 mod error;
-mod files;
 mod listener;
-mod options;
 mod process;
 mod spawn;
+mod spec;
+mod state_dir;
 
 use std::fs::File;
 use std::io;
@@ -26,284 +21,281 @@ use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
-use backoff::Backoff;
-use files::StateDir;
+use crate::backoff::Backoff;
 use listener::Listener;
 use process::{Identity, Process};
+use state_dir::StateDir;
 
-pub use difference::Difference;
+pub use drift::Drift;
 pub use error::Error;
-pub use options::Tailscaled;
+pub use spec::TailscaledSpec;
 
-/// How often the log is looked at.
-const LOG_LOOK: Duration = Duration::from_secs(15);
-/// How long it may take to clean up after itself.
-const TERM_WAIT: Duration = Duration::from_secs(10);
-/// How long the kernel may take to end it.
-const KILL_WAIT: Duration = Duration::from_secs(5);
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(15);
+/// tailscaled removes its rules and routes on SIGTERM.
+const TERM_TIMEOUT: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delays before a restart.
+const MIN_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(30);
+/// A process that ran this long did not fail at its start.
+const STABLE_AFTER: Duration = Duration::from_mins(1);
 
-/// Where a process comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// It was running: an earlier supervisor has started it.
+pub enum ProcessOrigin {
+    /// An earlier supervisor started it.
     Adopted,
-    /// We have started it.
     Started,
 }
 
-/// A process that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ensured {
-    /// Its number.
+pub struct RunningProcess {
     pub pid: u32,
-    /// Where it comes from.
-    pub origin: Origin,
-    /// What of it is not as it should be: [`Supervisor::restart`] puts that right, and costs
-    /// traffic.
-    pub differences: Vec<Difference>,
+    pub origin: ProcessOrigin,
+    /// How it differs from the spec. Only [`Supervisor::restart`] changes that.
+    pub drift: Vec<Drift>,
 }
 
-/// What has happened.
 #[derive(Debug)]
-pub enum Event {
-    /// It runs.
-    Running(Ensured),
-    /// It has ended.
-    Ended {
-        /// The number that it had.
+pub enum SupervisorEvent {
+    Running(RunningProcess),
+    Exited {
         pid: u32,
-        /// How, if that can be known: only the parent is told.
-        how: Option<String>,
-        /// When it is started again.
-        again_in: Duration,
+        /// Exit status or signal. The kernel reports it only to the parent, so not for an adopted process.
+        status: Option<String>,
+        restart_in: Duration,
     },
-    /// It could not be started, or looked after; it is tried again.
+    /// The process could not be started or watched.
     Failed {
-        /// Why.
         error: Error,
-        /// When.
-        again_in: Duration,
+        retry_in: Duration,
     },
 }
 
-/// Who keeps a tailscaled running. Without one, it runs on.
+/// Restarts tailscaled when it exits. Dropping the supervisor leaves tailscaled running.
 #[derive(Debug)]
 pub struct Supervisor {
-    settings: Arc<Tailscaled>,
+    spec: Arc<TailscaledSpec>,
     process: Option<Process>,
-    /// Since when we know it.
+    /// When the process was started or adopted.
     since: Instant,
-    /// When it is started again.
-    due: Instant,
+    next_start: Instant,
     backoff: Backoff,
-    next_log_look: Instant,
+    next_log_check: Instant,
 }
 
 impl Supervisor {
-    /// Begins to look after a tailscaled, which is not touched yet.
-    pub fn new(settings: Tailscaled) -> Self {
+    /// Does nothing before [`ensure`](Self::ensure) or [`next`](Self::next).
+    pub fn new(spec: TailscaledSpec) -> Self {
         let now = Instant::now();
         Self {
-            settings: Arc::new(settings),
+            spec: Arc::new(spec),
             process: None,
             since: now,
-            due: now,
-            backoff: Backoff::default(),
-            next_log_look: now,
+            next_start: now,
+            backoff: Backoff::new(MIN_DELAY, MAX_DELAY, STABLE_AFTER),
+            next_log_check: now,
         }
     }
 
-    /// How it is to run.
-    pub fn settings(&self) -> &Tailscaled {
-        &self.settings
+    pub fn spec(&self) -> &TailscaledSpec {
+        &self.spec
     }
 
-    /// Changes how it is to run from its next start on.
-    pub fn set(&mut self, settings: Tailscaled) {
-        self.settings = Arc::new(settings);
+    /// Takes effect at the next start.
+    pub fn set_spec(&mut self, spec: TailscaledSpec) {
+        self.spec = Arc::new(spec);
     }
 
-    /// Sees to it that one runs: the one that does, or a new one. Two supervisors that do this at
-    /// once end up with the same one.
-    pub async fn ensure(&mut self) -> Result<Ensured, Error> {
-        let settings = Arc::clone(&self.settings);
-        let listener = Listener::at(&settings.socket).await;
-        let (identity, ensured) = blocking(move || settings.ensure(listener)).await?;
-        let hold = Process::hold(identity).map_err(Error::process("watch", identity.pid))?;
-        let ended = || io::Error::other("it has ended at once: see its log");
-        let process = hold.ok_or_else(|| Error::process("watch", identity.pid)(ended()))?;
+    /// Adopts the running process, or starts one. Safe to call from two supervisors at the same time.
+    pub async fn ensure(&mut self) -> Result<RunningProcess, Error> {
+        let spec = Arc::clone(&self.spec);
+        let listener = Listener::on(&spec.socket).await;
+        let (identity, running) = blocking(move || spec.ensure(listener)).await?;
+        let process = Process::open(identity).map_err(Error::process("watch", identity.pid))?;
+        let exited = || io::Error::other("it exited immediately: see its log");
+        let process = process.ok_or_else(|| Error::process("watch", identity.pid)(exited()))?;
         self.process = Some(process);
         self.since = Instant::now();
-        Ok(ensured)
+        Ok(running)
     }
 
-    /// Keeps it running, and tells what happens to it. Nothing is lost if this is cancelled: what
-    /// was started then is adopted by the next call.
-    pub async fn next(&mut self) -> Event {
+    /// Keeps the process running until the next event. Cancel-safe: the next call adopts a process that
+    /// was being started.
+    pub async fn next(&mut self) -> SupervisorEvent {
         loop {
             let Some(process) = &self.process else {
-                sleep_until(self.due).await;
+                sleep_until(self.next_start).await;
                 match self.ensure().await {
-                    Ok(ensured) => return Event::Running(ensured),
+                    Ok(running) => return SupervisorEvent::Running(running),
                     Err(error) => return self.failed(error),
                 }
             };
             let pid = process.identity.pid;
             tokio::select! {
-                end = process.ended() => {
+                exit = process.exited() => {
                     self.process = None;
-                    match end {
-                        Ok(how) => {
-                            let again_in = self.backoff.after(self.since.elapsed());
-                            self.due = Instant::now() + again_in;
-                            return Event::Ended { pid, how, again_in };
+                    match exit {
+                        Ok(status) => {
+                            let restart_in = self.restart_delay(self.since.elapsed());
+                            return SupervisorEvent::Exited { pid, status, restart_in };
                         }
                         Err(error) => return self.failed(Error::process("watch", pid)(error)),
                     }
                 }
-                () = sleep_until(self.next_log_look) => {
-                    self.next_log_look = Instant::now() + LOG_LOOK;
-                    if let Err(error) = self.trim_log().await {
-                        tracing::warn!(%error, "the log of tailscaled grows");
+                () = sleep_until(self.next_log_check) => {
+                    self.next_log_check = Instant::now() + LOG_CHECK_INTERVAL;
+                    if let Err(error) = self.rotate_log().await {
+                        tracing::warn!(%error, "failed to rotate the tailscaled log");
                     }
                 }
             }
         }
     }
 
-    /// Puts the log aside if it has grown too large. [`next`](Self::next) does so by itself.
-    pub async fn trim_log(&self) -> Result<(), Error> {
-        let settings = Arc::clone(&self.settings);
-        blocking(move || settings.state().trim_log(settings.log_limit_bytes)).await
+    /// Rotates the log if it exceeds its limit. [`next`](Self::next) does this regularly.
+    pub async fn rotate_log(&self) -> Result<(), Error> {
+        let spec = Arc::clone(&self.spec);
+        blocking(move || spec.state().rotate_log(spec.log_limit_bytes)).await
     }
 
-    /// Stops the one that runs, whoever has started it, if there is one. [`next`](Self::next)
-    /// would start it again.
+    /// Stops the process, if one runs, whichever supervisor started it. [`next`](Self::next) would start
+    /// it again.
     pub async fn stop(&mut self) -> Result<(), Error> {
-        self.end(&[(Signal::TERM, TERM_WAIT), (Signal::KILL, KILL_WAIT)])
+        self.terminate(&[(Signal::TERM, TERM_TIMEOUT), (Signal::KILL, KILL_TIMEOUT)])
             .await
     }
 
-    async fn end(&mut self, signals: &[(Signal, Duration)]) -> Result<(), Error> {
-        let settings = Arc::clone(&self.settings);
+    async fn terminate(&mut self, signals: &[(Signal, Duration)]) -> Result<(), Error> {
+        let spec = Arc::clone(&self.spec);
         let found = blocking(move || {
-            // One may run with another state directory. Where ours is missing, none is to be made.
-            let has_dir = settings.state_dir.exists();
-            let lock = has_dir.then(|| settings.state().lock()).transpose()?;
-            Ok((lock, settings.find()))
+            // The process may use another state directory, and this must not create ours.
+            let has_dir = spec.state_dir.exists();
+            let lock = has_dir.then(|| spec.state().lock()).transpose()?;
+            Ok((lock, spec.find()))
         })
         .await?;
         self.process = None;
         let (lock, found) = found;
         if let Some(identity) = found {
-            end(identity, signals).await?;
+            terminate(identity, signals).await?;
         }
-        self.settings.state().remove_record()?;
-        // Nobody starts another one before this.
+        self.spec.state().remove_record()?;
+        // Until here no other supervisor may start a process.
         drop::<Option<File>>(lock);
         Ok(())
     }
 
-    /// Stops it and starts it again, as it should be.
-    pub async fn restart(&mut self) -> Result<Ensured, Error> {
+    /// Stops the process and starts it according to the spec.
+    pub async fn restart(&mut self) -> Result<RunningProcess, Error> {
         self.stop().await?;
         self.ensure().await
     }
 
-    /// Kills it and starts it again, as it should be. It takes nothing of what it made away: another
-    /// one in the same network uses the same rules.
-    pub async fn replace(&mut self) -> Result<Ensured, Error> {
-        self.end(&[(Signal::KILL, KILL_WAIT)]).await?;
+    /// Restarts with SIGKILL, so that tailscaled does not remove its rules: another tailscaled in the same
+    /// netns uses the same ones.
+    pub async fn kill_and_restart(&mut self) -> Result<RunningProcess, Error> {
+        self.terminate(&[(Signal::KILL, KILL_TIMEOUT)]).await?;
         self.ensure().await
     }
 
-    fn failed(&mut self, error: Error) -> Event {
-        let again_in = self.backoff.after(Duration::ZERO);
-        self.due = Instant::now() + again_in;
-        Event::Failed { error, again_in }
+    fn failed(&mut self, error: Error) -> SupervisorEvent {
+        let retry_in = self.restart_delay(Duration::ZERO);
+        SupervisorEvent::Failed { error, retry_in }
+    }
+
+    /// A process that was stable is restarted at once: each second without it is one without traffic.
+    fn restart_delay(&mut self, uptime: Duration) -> Duration {
+        let delay = if self.backoff.is_stable(uptime) {
+            self.backoff.reset();
+            Duration::ZERO
+        } else {
+            self.backoff.after(uptime)
+        };
+        self.next_start = Instant::now() + delay;
+        delay
     }
 }
 
-impl Tailscaled {
+impl TailscaledSpec {
     fn state(&self) -> StateDir {
         StateDir(self.state_dir.clone())
     }
 
     /// Blocks.
-    fn ensure(&self, listener: Option<Listener>) -> Result<(Identity, Ensured), Error> {
+    fn ensure(&self, listener: Option<Listener>) -> Result<(Identity, RunningProcess), Error> {
         let state = self.state();
         state.ensure()?;
         let _lock = state.lock()?;
         let variables = self.variables(|name| std::env::var_os(name));
         let (identity, origin) = if let Some(identity) = self.find() {
-            (identity, Origin::Adopted)
+            (identity, ProcessOrigin::Adopted)
         } else if let Some(Listener { pid }) = listener {
-            // A second one would clean up after the first before it notices it.
+            // A second tailscaled would remove the rules of the first before it fails to bind the socket.
             let socket = self.socket.clone();
-            return Err(Error::Taken { socket, pid });
+            return Err(Error::SocketInUse { socket, pid });
         } else {
-            warned(state.trim_log(self.log_limit_bytes));
-            let identity = self.spawn(&variables, warned(state.open_log()))?;
-            (identity, Origin::Started)
+            warn_only(state.rotate_log(self.log_limit_bytes));
+            let identity = self.spawn(&variables, warn_only(state.open_log()))?;
+            (identity, ProcessOrigin::Started)
         };
         if state.record() != Some(identity) {
-            // Without it, it is found among all processes.
-            warned(state.write_record(identity));
+            // Without the record the process is found in /proc.
+            warn_only(state.write_record(identity));
         }
-        let differences = match origin {
-            Origin::Adopted => self.differences(identity, &variables),
-            Origin::Started => Vec::new(),
+        let drift = match origin {
+            ProcessOrigin::Adopted => self.drift(identity, &variables),
+            ProcessOrigin::Started => Vec::new(),
         };
-        let ensured = Ensured {
+        let running = RunningProcess {
             pid: identity.pid,
             origin,
-            differences,
+            drift,
         };
-        Ok((identity, ensured))
+        Ok((identity, running))
     }
 
-    /// The process of these settings: the one that was written down, or, if somebody died before that
-    /// or the state directory is another one by now, the one that is found.
+    /// The recorded process, or else one found in /proc: a supervisor may have died before it wrote the
+    /// record, or the state directory was changed.
     fn find(&self) -> Option<Identity> {
-        let written = self.state().record();
-        let lives = |identity: &Identity| Identity::of(identity.pid) == Some(*identity);
-        if let Some(identity) = written.filter(lives)
-            && self.owns(identity)
+        let recorded = self.state().record();
+        let is_alive = |identity: &Identity| Identity::of(identity.pid) == Some(*identity);
+        if let Some(identity) = recorded.filter(is_alive)
+            && self.matches(identity)
         {
             return Some(identity);
         }
         let all = process::all().unwrap_or_default();
-        all.into_iter().find(|identity| self.owns(*identity))
+        all.into_iter().find(|identity| self.matches(*identity))
     }
 }
 
-/// A disk that is full must not keep a node out of the mesh.
-fn warned<T>(outcome: Result<T, Error>) -> Option<T> {
+/// A full disk must not keep a node out of the tailnet.
+fn warn_only<T>(outcome: Result<T, Error>) -> Option<T> {
     let warn = |error: &Error| {
         let source = std::error::Error::source(error).map(ToString::to_string);
-        tracing::warn!(%error, source, "tailscaled runs all the same");
+        tracing::warn!(%error, source, "continuing without a tailscaled state file");
     };
     outcome.inspect_err(warn).ok()
 }
 
-/// Ends a process by these signals, each of which is given some time.
-async fn end(identity: Identity, signals: &[(Signal, Duration)]) -> Result<(), Error> {
+/// Sends the signals one after the other until the process exits.
+async fn terminate(identity: Identity, signals: &[(Signal, Duration)]) -> Result<(), Error> {
     let pid = identity.pid;
-    let Some(process) = Process::hold(identity).map_err(Error::process("stop", pid))? else {
+    let Some(process) = Process::open(identity).map_err(Error::process("stop", pid))? else {
         return Ok(());
     };
     for (signal, wait) in signals {
         process
             .signal(*signal)
             .map_err(Error::process("stop", pid))?;
-        let ended = process.ended_within(*wait).await;
-        if ended.map_err(Error::process("wait for", pid))? {
+        let exited = process.exited_within(*wait).await;
+        if exited.map_err(Error::process("wait for", pid))? {
             return Ok(());
         }
     }
-    Err(Error::Immortal {
+    Err(Error::StillRunning {
         pid,
-        waited: KILL_WAIT,
+        waited: KILL_TIMEOUT,
     })
 }
 
@@ -314,7 +306,7 @@ async fn blocking<T: Send + 'static>(
         Ok(outcome) => outcome,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and this with it.
+            // The runtime is shutting down.
             Err(_) => std::future::pending().await,
         },
     }

@@ -19,17 +19,47 @@ pub(super) enum Access {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
+    /// Locked before it had its name.
+    CreatedLocked,
     Created,
     Existing,
 }
 
 pub(super) fn create_or_open(path: &Path) -> io::Result<(File, Origin)> {
-    match open(path, Access::Create) {
+    match create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             open(path, Access::Write).map(|file| (file, Origin::Existing))
         }
-        created => created.map(|file| (file, Origin::Created)),
+        created => created,
     }
+}
+
+fn create(path: &Path) -> io::Result<(File, Origin)> {
+    #[cfg(target_os = "linux")]
+    if let Some(file) = super::recycle::create_locked(path)? {
+        return Ok((file, Origin::CreatedLocked));
+    }
+    open(path, Access::Create).map(|file| (file, Origin::Created))
+}
+
+/// Removes a record that this process has locked.
+pub(super) fn remove(path: &Path, file: &File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return super::recycle::retire(path, file);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        std::fs::remove_file(path)
+    }
+}
+
+/// Removes a directory without records.
+pub(super) fn remove_dir_if_unused(dir: &Path) {
+    #[cfg(target_os = "linux")]
+    super::recycle::remove_dir_if_unused(dir);
+    #[cfg(not(target_os = "linux"))]
+    // Fails if the directory is in use.
+    let _ = std::fs::remove_dir(dir);
 }
 
 /// As [`create_or_open`], for a record that probably exists.

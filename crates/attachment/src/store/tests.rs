@@ -1,4 +1,4 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
 use cni::{CniArgs, PluginType};
@@ -389,4 +389,115 @@ fn networks_are_directories_with_a_valid_name() {
     let names: Vec<_> = names.iter().map(NetworkName::as_str).collect();
     assert_eq!(names, ["b", "net"]);
     assert!(networks(&data.join("file")).is_err());
+}
+
+/// Attachments whose records use the same slot.
+fn same_slot(store: &RecordStore) -> (Attachment, Attachment) {
+    let first = attachment("a", "eth0");
+    let slot_of = |of: &Attachment| {
+        drop(store.lock_for_add(of, LONG).unwrap());
+        let inode = fs::metadata(store.path(of)).unwrap().ino();
+        let locked = store.lock(of, LONG).unwrap().unwrap();
+        locked.remove().unwrap();
+        inode
+    };
+    // Without another record, the directory would be removed with all spares.
+    drop(
+        store
+            .lock_for_add(&attachment("stays", "eth0"), LONG)
+            .unwrap(),
+    );
+    let inode = slot_of(&first);
+    let second = (0..10_000).find_map(|number| {
+        let of = attachment(&format!("b{number}"), "eth0");
+        (slot_of(&of) == inode).then_some(of)
+    });
+    (first, second.unwrap())
+}
+
+#[test]
+fn a_waiter_for_a_recycled_record_creates_a_new_one() {
+    // The waiter may come too late to wait for that file.
+    let is_shown = |_| waited_for_a_recycled_record();
+    assert!((0..20).any(is_shown), "the waiter was always too late");
+}
+
+/// Whether the other attachment has got the file that was waited for.
+fn waited_for_a_recycled_record() -> bool {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let (first, second) = same_slot(&store);
+    let locked = store.lock_for_add(&first, LONG).unwrap();
+    locked.save(&record()).unwrap();
+    let inode = locked.file.metadata().unwrap().ino();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.lock(&first, LONG).unwrap().unwrap());
+        locked.remove().unwrap();
+        let other = store.lock_for_add(&second, LONG).unwrap();
+        other.save(&record()).unwrap();
+        drop(other);
+        let waited = waiting.join().unwrap();
+        assert!(
+            waited.load().unwrap().is_none(),
+            "it has the record of the other"
+        );
+        waited.remove().unwrap();
+    });
+    let other = store.snapshot(&second).unwrap().unwrap();
+    assert!(matches!(other.content, RecordContent::Whole(_)));
+    assert!(store.snapshot(&first).unwrap().is_none());
+    fs::metadata(store.path(&second)).unwrap().ino() == inode
+}
+
+#[test]
+fn a_spare_is_not_a_record() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let (first, second) = same_slot(&store);
+    let spares = files(&directory.path().join("data/net"));
+    assert!(spares.iter().any(|name| name.starts_with("new.")));
+    let listed = store.attachments().unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert!(store.snapshot(&first).unwrap().is_none());
+    assert!(store.try_lock(&second).unwrap().is_none());
+}
+
+#[test]
+fn a_snapshot_never_has_the_record_of_another_attachment() {
+    let directory = TempDir::new().unwrap();
+    let store = store(&directory);
+    let (first, second) = same_slot(&store);
+    let rounds = |of: &Attachment| {
+        for _ in 0..300 {
+            let locked = store.lock_for_add(of, LONG).unwrap();
+            locked
+                .save(&Record {
+                    args: format!("A={}", of.container),
+                    ..record()
+                })
+                .unwrap();
+            locked.remove().unwrap();
+        }
+    };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    thread::scope(|scope| {
+        let works = [&first, &second].map(|of| scope.spawn(move || rounds(of)));
+        for of in [&first, &second] {
+            let (store, is_over) = (&store, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(order) {
+                    if let Some(snapshot) = store.snapshot(of).unwrap()
+                        && let RecordContent::Whole(record) = snapshot.content
+                    {
+                        assert_eq!(record.args, format!("A={}", of.container));
+                    }
+                }
+            });
+        }
+        for work in works {
+            work.join().unwrap();
+        }
+        is_over.store(true, order);
+    });
 }

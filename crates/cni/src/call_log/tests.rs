@@ -89,8 +89,8 @@ fn the_summary_has_all_steps_even_if_nothing_is_logged() {
     assert_eq!(
         steps,
         [
-            (Verb::Add, StepOutcome::Ok),
-            (Verb::Del, StepOutcome::Error)
+            (Verb::Add, CallOutcome::Ok),
+            (Verb::Del, CallOutcome::Error)
         ]
     );
     let of_steps: Duration = summary.steps.iter().map(|step| step.duration).sum();
@@ -102,7 +102,7 @@ fn durations_are_milliseconds_with_three_decimals() {
     let step = CallStep {
         name: "link".to_owned(),
         verb: Verb::Add,
-        outcome: StepOutcome::Ok,
+        outcome: CallOutcome::Ok,
         duration: Duration::from_nanos(1_234_567),
     };
     assert_eq!(

@@ -112,19 +112,15 @@ async fn post_event(State(context): State<ApiContext>, body: Bytes) -> Response 
             return error_response(StatusCode::BAD_REQUEST, format!("invalid event: {error}"));
         }
     };
-    match timeout(QUEUE_TIMEOUT, context.events.send(event)).await {
-        Ok(Ok(())) => {
-            count("accepted");
-            StatusCode::NO_CONTENT.into_response()
-        }
-        // The queue is full, or the daemon shuts down.
-        Ok(Err(_)) | Err(_) => {
-            count("dropped");
-            context.events_lost.notify_one();
-            let error = "event queue is full".to_owned();
-            error_response(StatusCode::SERVICE_UNAVAILABLE, error)
-        }
+    if let Ok(Ok(())) = timeout(QUEUE_TIMEOUT, context.events.send(event)).await {
+        count("accepted");
+        return StatusCode::NO_CONTENT.into_response();
     }
+    // The queue is full, or the daemon shuts down.
+    count("dropped");
+    context.events_lost.notify_one();
+    let error = "event queue is full".to_owned();
+    error_response(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 
 async fn not_found() -> Response {

@@ -81,8 +81,8 @@ fn child() {
         }
         Ok("blocked") => {
             let started = Instant::now();
-            let long = "x".repeat(500);
-            (0..20_000).for_each(|number| tracing::info!(target: OWN, number, long, "unread"));
+            let padding = "x".repeat(500);
+            (0..20_000).for_each(|number| tracing::info!(target: OWN, number, padding, "unread"));
             // The parent reads it from stdout: stderr is blocked.
             let millis = started.elapsed().as_millis();
             writeln!(
@@ -92,7 +92,6 @@ fn child() {
             )
             .unwrap();
             drop(log);
-            process::exit(0);
         }
         other => unreachable!("no such case: {other:?}"),
     }

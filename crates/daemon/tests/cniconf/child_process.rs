@@ -123,7 +123,7 @@ impl CniConfNode {
     }
 
     fn inside(&self, what: &str, under: &[&str]) -> Output {
-        let (root, what) = (format!("{ROOT}=/"), format!("inside::{what}"));
+        let (root, what) = (format!("{ROOT}=/"), format!("child_process::{what}"));
         let program = env::current_exe().unwrap().display().to_string();
         let pass = [&program, "--exact", &what, "--ignored", "--nocapture"];
         let line = ["env", &root]

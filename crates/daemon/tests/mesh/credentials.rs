@@ -47,7 +47,7 @@ fn a_single_use_preauth_key_joins_exactly_one_node() {
 
     let second = &mut cluster.nodes[1];
     second.start_daemon().unwrap();
-    second.await_reported_false("MeshJoined", &["used already: give a new one"]);
+    second.await_reported_false("MeshJoined", &["already used: configure a new one"]);
     missing_approval_and_tag_are_reported_with_a_remedy(&cluster, &cluster.nodes[1]);
 
     // After a reboot the node needs no key, and the one in the file is used up.

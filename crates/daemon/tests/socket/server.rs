@@ -77,7 +77,7 @@ impl Server {
         let watch_lost = async move {
             lost.notified().await;
             was_lost.store(true, Ordering::SeqCst);
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let work = async {
             tokio::select! {

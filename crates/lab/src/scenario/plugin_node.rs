@@ -35,7 +35,9 @@ impl PluginNode {
             node: Node::new("n1").unwrap(),
             network: network.to_owned(),
             lease_dir: lease_dir.to_owned(),
-            ignore: Ignore::new().host_local(lease_dir),
+            ignore: Ignore::new()
+                .host_local(lease_dir)
+                .spare_records(&format!("/var/lib/cni/headcni/{network}")),
             snapshot_dirs: &["/var/lib/cni", "/etc/cni", "/run/headcni"],
         }
     }
@@ -184,9 +186,11 @@ impl PluginNode {
         names
     }
 
-    /// The files of the records.
+    /// The files of the records, without those of removed ones.
     pub fn records(&self) -> Vec<String> {
-        self.files(&self.record_dir())
+        let mut names = self.files(&self.record_dir());
+        names.retain(|name| !name.starts_with("new."));
+        names
     }
 
     /// The leased addresses.

@@ -28,7 +28,7 @@ pub(crate) async fn has_another(config: &Config) -> bool {
     if socket == managed::socket() {
         return false;
     }
-    let theirs = LocalApi::new(socket).within(ANSWER);
+    let theirs = LocalApi::new(socket).with_timeout(ANSWER);
     theirs.status().await.is_ok()
 }
 

@@ -297,12 +297,12 @@ impl ControlServer {
         };
         // One that has a key and does not say which, as after its start, is one of the list. Which one
         // is not known, and this node's own must not be taken for another's.
-        if status.has_node_key && is_no_key(&status.this.key) {
+        if status.has_node_key && is_no_key(&status.self_node.public_key) {
             return HeadscaleView::Unknown;
         }
         // By its key, never by its name, which others may have as well. Nobody is known by no key: the
         // server has rows that have none. An address in common, too: one key alone was forged before.
-        let key = &status.this.key;
+        let key = &status.self_node.public_key;
         let is_own = |node: &&Node| node.node_key == *key && shares_address(node, status);
         let found = nodes.iter().find(is_own).filter(|_| !is_no_key(key));
         let others = nodes

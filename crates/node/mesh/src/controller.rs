@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tailscaled::localapi::{Event as BusEvent, LocalApi, Watch};
-use tailscaled::supervisor::{Difference, Ensured, Event, Origin, Supervisor};
+use tailscaled::localapi::{BusEvent, BusWatcher, LocalApi};
+use tailscaled::supervisor::{Drift, ProcessOrigin, RunningProcess, Supervisor, SupervisorEvent};
 use tokio::sync::watch::error::RecvError;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -143,7 +143,7 @@ impl MeshController {
         let Some(mut session) = self.session(mode, tailscaled.clone(), config).await else {
             return;
         };
-        let mut bus = tailscaled.watch_always();
+        let mut bus = tailscaled.watch_bus();
         let mut is_running = supervisor.is_none();
         let mut intruder = HostTailscaledWatch::new(mode, config);
         loop {
@@ -290,31 +290,30 @@ impl MeshController {
     /// Notes what happened to our tailscaled; whether it runs.
     async fn note(
         &self,
-        event: Event,
+        event: SupervisorEvent,
         supervisor: &mut Option<Supervisor>,
         has_another: bool,
     ) -> bool {
         let conditions = &self.telemetry.conditions;
         match event {
-            Event::Running(ensured) => {
-                let Ensured {
-                    pid,
-                    origin,
-                    differences,
-                } = ensured;
+            SupervisorEvent::Running(ensured) => {
+                let RunningProcess { pid, origin, drift } = ensured;
                 match origin {
-                    Origin::Adopted => tracing::info!(pid, "tailscaled runs already"),
-                    Origin::Started => tracing::info!(pid, "tailscaled was started"),
+                    ProcessOrigin::Adopted => tracing::info!(pid, "tailscaled runs already"),
+                    ProcessOrigin::Started => tracing::info!(pid, "tailscaled was started"),
                 }
-                self.restart_if_told(&differences, supervisor, has_another)
-                    .await
+                self.restart_if_told(&drift, supervisor, has_another).await
             }
-            Event::Ended { pid, how, again_in } => {
-                let how = how.unwrap_or_default();
+            SupervisorEvent::Exited {
+                pid,
+                status,
+                restart_in,
+            } => {
+                let status = status.unwrap_or_default();
                 tracing::warn!(
                     pid,
-                    how,
-                    ?again_in,
+                    status,
+                    ?restart_in,
                     "tailscaled has ended and is started again"
                 );
                 conditions.fails(
@@ -327,7 +326,7 @@ impl MeshController {
                 self.telemetry.metrics.mesh.repairs.get_or_create(&by).inc();
                 false
             }
-            Event::Failed { error, .. } => {
+            SupervisorEvent::Failed { error, .. } => {
                 let message = node_core::error::display_chain(&error);
                 conditions.fails(Condition::MeshJoined, message);
                 false
@@ -339,11 +338,11 @@ impl MeshController {
     /// no reason: that costs seconds of traffic, and somebody chooses the moment.
     async fn restart_if_told(
         &self,
-        differences: &[Difference],
+        differences: &[Drift],
         supervisor: &mut Option<Supervisor>,
         has_another: bool,
     ) -> bool {
-        let mut told = differences.iter().filter(|it| **it != Difference::Program);
+        let mut told = differences.iter().filter(|it| **it != Drift::Program);
         let Some(first) = told.next() else {
             for difference in differences {
                 tracing::warn!(%difference, "tailscaled runs on as it is; it is never restarted for that");
@@ -351,10 +350,10 @@ impl MeshController {
             return true;
         };
         tracing::info!(difference = %first, "tailscaled is started again");
-        let moves = differences.contains(&Difference::Namespace);
+        let moves = differences.contains(&Drift::Netns);
         let ending = match supervisor {
             // What it would take away when it leaves is the other's as well.
-            Some(it) if moves && has_another && it.settings().netns.is_some() => Ending::Abrupt,
+            Some(it) if moves && has_another && it.spec().netns.is_some() => Ending::Abrupt,
             _ => Ending::Orderly,
         };
         self.restart(supervisor, ending).await
@@ -382,7 +381,7 @@ impl MeshController {
         };
         let outcome = match ending {
             Ending::Orderly => supervisor.restart().await,
-            Ending::Abrupt => supervisor.replace().await,
+            Ending::Abrupt => supervisor.kill_and_restart().await,
         };
         match outcome {
             Ok(_) => true,
@@ -430,7 +429,7 @@ enum Ending {
     Abrupt,
 }
 
-async fn next(supervisor: &mut Option<Supervisor>) -> Event {
+async fn next(supervisor: &mut Option<Supervisor>) -> SupervisorEvent {
     match supervisor {
         Some(supervisor) => supervisor.next().await,
         None => std::future::pending().await,
@@ -438,7 +437,7 @@ async fn next(supervisor: &mut Option<Supervisor>) -> Event {
 }
 
 /// Lets more signs of the same change come.
-async fn settle(bus: &mut Watch) {
+async fn settle(bus: &mut BusWatcher) {
     sleep(PAUSE).await;
     while timeout(Duration::ZERO, bus.recv()).await.is_ok() {}
 }

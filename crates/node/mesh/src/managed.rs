@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use tailscaled::supervisor::Tailscaled;
+use tailscaled::supervisor::TailscaledSpec;
 
 use crate::{TailscaledMode, netns};
 use node_config::Config;
@@ -14,9 +14,9 @@ pub(crate) fn socket() -> &'static Path {
 }
 
 /// How it is to run by a configuration, in this way.
-pub(crate) fn settings(config: &Config, mode: TailscaledMode) -> Tailscaled {
+pub(crate) fn settings(config: &Config, mode: TailscaledMode) -> TailscaledSpec {
     let tailscale = &config.tailscale;
-    let mut settings = Tailscaled::new(
+    let mut settings = TailscaledSpec::new(
         find(
             &tailscale.program,
             env::var_os("PATH").unwrap_or_default().as_ref(),

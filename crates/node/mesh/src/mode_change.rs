@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tailscaled::localapi::{LocalApi, PrefsEdit};
+use tailscaled::localapi::{LocalApi, MaskedPrefs};
 use tailscaled::supervisor::Supervisor;
 use tokio::task::spawn_blocking;
 
@@ -53,13 +53,13 @@ impl MeshController {
 
     /// Ours ends, wherever it is, and nobody sends packets to it any more.
     async fn end_ours(&self, config: &Config) -> Result<(), String> {
-        let tailscaled = LocalApi::new(managed::socket()).within(ANSWER);
-        let nothing = PrefsEdit {
+        let tailscaled = LocalApi::new(managed::socket()).with_timeout(ANSWER);
+        let nothing = MaskedPrefs {
             advertise_routes: Some(Vec::new()),
-            ..PrefsEdit::default()
+            ..MaskedPrefs::default()
         };
         if let Err(error) = tailscaled.edit_prefs(&nothing).await
-            && !error.is_absence()
+            && !error.is_not_running()
         {
             // Its end says it as well, only later.
             tracing::warn!(error = display_chain(&error), "networks are not withdrawn");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tailscaled::localapi::{LocalApi, Prefs, PrefsEdit, Status};
+use tailscaled::localapi::{LocalApi, MaskedPrefs, Prefs, Status};
 use tailscaled::supervisor::Supervisor;
 use tokio::time::timeout;
 
@@ -41,7 +41,7 @@ type Tell<'a> = &'a mut (dyn FnMut(String) + Send);
 pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> {
     let kept = MeshStateFile::load(state_dir);
     // Ours may still run with another directory, if the configuration was changed since.
-    let in_use = managed::settings(config, TailscaledMode::Managed).state_dir_in_use();
+    let in_use = managed::settings(config, TailscaledMode::Managed).running_state_dir();
     let has_own = in_use.is_some() || config.tailscale.state_dir.join(STATE_FILE).exists();
     if !has_own && kept.memory().host.is_none() && !netns::is_there() {
         return Vec::new();
@@ -131,10 +131,10 @@ impl Leaving<'_> {
         let Some(before) = self.memory.host else {
             return Ok(GivenBack::All);
         };
-        let tailscaled = LocalApi::new(&self.config.tailscale.socket).within(ANSWER);
+        let tailscaled = LocalApi::new(&self.config.tailscale.socket).with_timeout(ANSWER);
         let prefs = match tailscaled.prefs().await {
             Ok(prefs) => prefs,
-            Err(error) if error.is_absence() => {
+            Err(error) if error.is_not_running() => {
                 self.report(format!(
                     "the host's tailscaled does not run, and is left as it is: it may advertise {}",
                     list(&self.memory.routes)
@@ -157,7 +157,7 @@ impl Leaving<'_> {
             self.report(format!(
                 "left at the server: {} may still be approved for {}: {why}",
                 list(&self.memory.routes),
-                status.this.host_name
+                status.self_node.host_name
             ));
         }
         Ok(GivenBack::All)
@@ -187,13 +187,13 @@ impl Leaving<'_> {
 
     /// Ours is no member any more, ends, and leaves nothing here.
     async fn end_own(&mut self) -> Result<(), String> {
-        let tailscaled = LocalApi::new(managed::socket()).within(ANSWER);
+        let tailscaled = LocalApi::new(managed::socket()).with_timeout(ANSWER);
         let status = tailscaled.status().await.ok();
         if status.is_some() {
             // From now on nobody sends packets here, even if the server can't be asked.
-            let edit = PrefsEdit {
+            let edit = MaskedPrefs {
                 advertise_routes: Some(Vec::new()),
-                ..PrefsEdit::default()
+                ..MaskedPrefs::default()
             };
             if let Err(error) = tailscaled.edit_prefs(&edit).await {
                 self.report(format!("not withdrawn: {}", display_chain(&error)));
@@ -283,7 +283,7 @@ async fn listed(server: &mut ControlServer, status: &Status) -> Result<Option<Ow
 
 /// The same, of a list that was read.
 fn own_in(server: &ControlServer, status: &Status) -> Option<OwnDevice> {
-    match server.view(status, &status.this.host_name) {
+    match server.view(status, &status.self_node.host_name) {
         HeadscaleView::Listed { own, .. } => own,
         HeadscaleView::Unknown => None,
     }
@@ -322,16 +322,16 @@ fn former(others: &[OtherDevice], memory: &MeshRecord) -> Vec<u64> {
 }
 
 /// What the host's tailscaled has to be told to be as it was.
-fn given_back(prefs: &Prefs, ours: &[IpNet], before: HostPrefs) -> PrefsEdit {
+fn given_back(prefs: &Prefs, ours: &[IpNet], before: HostPrefs) -> MaskedPrefs {
     let theirs = without(&prefs.advertise_routes, ours);
     let is_other = |now: bool, before: bool| (now != before).then_some(before);
-    PrefsEdit {
+    MaskedPrefs {
         advertise_routes: (theirs != prefs.advertise_routes).then_some(theirs),
         route_all: is_other(prefs.route_all, before.accepts_routes),
         no_snat: is_other(prefs.no_snat, before.keeps_source),
         no_stateful_filtering: (prefs.no_stateful_filtering != before.passes_stateless)
             .then_some(before.passes_stateless),
-        ..PrefsEdit::default()
+        ..MaskedPrefs::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use api::event::{Event, EventPod, EventStep, StepOutcome, VERSION};
-use cni::call_log::{self, CallStep, CallSummary};
+use cni::call_log::{CallOutcome, CallStep, CallSummary};
 use cni::{Attachment, Call, Error, Keys, PluginType, Verb};
 use serde_json::{Map, Value};
 
@@ -60,8 +60,8 @@ fn steps(verb: Verb, steps: Vec<CallStep>) -> Vec<EventStep> {
             verb: (step.verb != verb).then(|| step.verb.as_str().to_owned()),
             duration_us: micros(step.duration),
             outcome: match step.outcome {
-                call_log::StepOutcome::Ok => StepOutcome::Ok,
-                call_log::StepOutcome::Error => StepOutcome::Error,
+                CallOutcome::Ok => StepOutcome::Ok,
+                CallOutcome::Error => StepOutcome::Error,
             },
         })
         .collect()
@@ -184,8 +184,8 @@ mod tests {
             pod: Pod::from_args(&of.args),
             ips: vec!["10.0.0.2".parse().unwrap(); 1000],
             steps: vec![
-                step(Verb::Add, call_log::StepOutcome::Error),
-                step(Verb::Del, call_log::StepOutcome::Ok),
+                step(Verb::Add, CallOutcome::Error),
+                step(Verb::Del, CallOutcome::Ok),
             ],
         };
         let error = Error::new(11, "in-the-message").with_details("in-the-details");

@@ -65,7 +65,7 @@ fn the_first_member_can_fail_on_del_as_well() {
     assert_eq!(plugin.leases().len(), 1);
     assert_eq!(third.verbs().unwrap(), ["ADD", "DEL"]);
 
-    third.behave().unwrap();
+    third.reset().unwrap();
     // A garbage collection fails as well and keeps the record; then it succeeds.
     let outcome = plugin.gc(&conf, &[]);
     assert_eq!(outcome.err_code(), Some(100), "{outcome:?}");

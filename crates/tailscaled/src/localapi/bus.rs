@@ -1,4 +1,4 @@
-//! The event bus: messages without end, one per line.
+//! The IPN bus: an endless response with one JSON message per line.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::error::Error;
 use super::notify::Notify;
 use super::transport::{Call, Stream, Transport};
+use crate::backoff::Backoff;
 
-/// The name of the call.
 const CALL: &str = "watch-ipn-bus";
-/// What we want to hear: the state, prefs and complaints to begin with, then changes of members.
-/// Older versions are asked not to send private keys; newer ones never do.
+/// Initial state, prefs and health, then changes of peers. Older versions would send private keys
+/// without `NO_PRIVATE_KEYS`; newer ones never do.
 ///
 /// <https://pkg.go.dev/tailscale.com/ipn#NotifyWatchOpt>
 const MASK: u64 =
@@ -26,24 +26,25 @@ const NO_PRIVATE_KEYS: u64 = 1 << 4;
 const INITIAL_HEALTH: u64 = 1 << 7;
 const PEER_CHANGES: u64 = 1 << 12;
 const PEER_PATCHES: u64 = 1 << 15;
-/// A longer message is not read; it is known to have come all the same.
-const LONGEST_LINE_BYTES: usize = 16 << 20;
-/// So many messages wait for us; then tailscaled does.
+/// A longer message is not parsed, but still reported as a change.
+const MAX_LINE_BYTES: usize = 16 << 20;
+/// Messages that are queued before tailscaled is slowed down.
 const QUEUE: usize = 32;
-/// The first wait before the bus is opened again, and the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// One that was open for so long was well: the next wait is the first again.
-const STEADY: Duration = Duration::from_secs(5);
+/// Delays before the bus is reopened.
+const MIN_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(5);
+/// A bus that was open this long resets the back-off. A message does not: a tailscaled that fails
+/// right after its start sends the first one too.
+const STABLE_AFTER: Duration = Duration::from_secs(5);
 
-/// An open event bus.
+/// An open IPN bus.
 #[derive(Debug)]
-pub struct Bus {
+pub struct IpnBus {
     stream: Stream,
     lines: Lines,
 }
 
-impl Bus {
+impl IpnBus {
     pub(super) async fn open(transport: &Transport) -> Result<Self, Error> {
         let call = Call::get(format!("{CALL}?mask={MASK}"));
         Ok(Self {
@@ -52,17 +53,17 @@ impl Bus {
         })
     }
 
-    /// The next message; the first one tells how things are. Nothing is lost if this is cancelled.
+    /// The next message; the first one has the initial state. Cancel-safe.
     pub async fn recv(&mut self) -> Result<Notify, Error> {
         loop {
             if let Some(line) = self.lines.next() {
                 match line {
-                    Line::Whole(line) => return read(&line),
-                    Line::TooLong => return Ok(Notify::of_anything()),
+                    Line::Complete(line) => return parse(&line),
+                    Line::TooLong => return Ok(Notify::unknown_change()),
                 }
             }
-            let frame = self.stream.body.frame().await.ok_or(Error::Ended)?;
-            let frame = frame.map_err(|source| Error::Broken {
+            let frame = self.stream.body.frame().await.ok_or(Error::BusClosed)?;
+            let frame = frame.map_err(|source| Error::Connection {
                 call: format!("GET {CALL}"),
                 source: source.into(),
             })?;
@@ -73,27 +74,27 @@ impl Bus {
     }
 }
 
-fn read(line: &[u8]) -> Result<Notify, Error> {
-    let value: Value = serde_json::from_slice(line).map_err(|source| Error::Strange {
+fn parse(line: &[u8]) -> Result<Notify, Error> {
+    let value: Value = serde_json::from_slice(line).map_err(|source| Error::InvalidResponse {
         call: format!("GET {CALL}"),
         source,
     })?;
-    Ok(Notify::read(&value))
+    Ok(Notify::parse(&value))
 }
 
-/// Cuts a stream into lines.
+/// Splits a stream into lines of limited length.
 #[derive(Debug, Default)]
 struct Lines {
     buffer: Vec<u8>,
-    /// Up to here there is no end of a line.
+    /// There is no line end before this index.
     searched: usize,
-    /// The line that comes in has been too long already.
+    /// The current line exceeds the limit.
     is_skipping: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    Whole(Vec<u8>),
+    Complete(Vec<u8>),
     TooLong,
 }
 
@@ -107,7 +108,7 @@ impl Lines {
             let rest = &self.buffer[self.searched..];
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
                 self.searched = self.buffer.len();
-                if self.searched > LONGEST_LINE_BYTES {
+                if self.searched > MAX_LINE_BYTES {
                     self.is_skipping = true;
                 }
                 if self.is_skipping {
@@ -116,43 +117,42 @@ impl Lines {
                 }
                 return None;
             };
-            let left = self.buffer.split_off(self.searched + end + 1);
-            let line = std::mem::replace(&mut self.buffer, left);
+            let rest = self.buffer.split_off(self.searched + end + 1);
+            let line = std::mem::replace(&mut self.buffer, rest);
             self.searched = 0;
-            if std::mem::take(&mut self.is_skipping) || line.len() > LONGEST_LINE_BYTES {
+            if std::mem::take(&mut self.is_skipping) || line.len() > MAX_LINE_BYTES {
                 return Some(Line::TooLong);
             }
             if !line.trim_ascii().is_empty() {
-                return Some(Line::Whole(line));
+                return Some(Line::Complete(line));
             }
         }
     }
 }
 
-/// What happens to an event bus that is opened again and again.
+/// An event of a [`BusWatcher`].
 #[derive(Debug)]
-pub enum Event {
-    /// It is open: whatever happened before may have been missed.
+pub enum BusEvent {
+    /// The bus is open. Earlier changes may have been missed.
     Connected,
-    /// Something has changed.
     Notify(Notify),
-    /// It is closed, or could not be opened; it is tried again.
+    /// The bus closed or could not be opened; the watcher retries.
     Lost(Error),
 }
 
-/// An event bus that comes back after tailscaled was restarted. It ends with this.
+/// Reopens the IPN bus after tailscaled restarts. Dropping it closes the bus.
 #[derive(Debug)]
-pub struct Watch {
-    events: mpsc::Receiver<Event>,
+pub struct BusWatcher {
+    events: mpsc::Receiver<BusEvent>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Watch {
+impl BusWatcher {
     pub(super) fn start(transport: Transport) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
-            // It is closed with the receiver, which ends this anyway.
-            let _ = follow(&transport, &sender).await;
+            // The channel closes with the receiver, which aborts this task anyway.
+            let _ = watch(&transport, &sender).await;
         }));
         Self {
             events,
@@ -160,43 +160,39 @@ impl Watch {
         }
     }
 
-    /// The next event. Nothing is lost if this is cancelled.
-    pub async fn recv(&mut self) -> Event {
+    /// The next event. Cancel-safe.
+    pub async fn recv(&mut self) -> BusEvent {
         match self.events.recv().await {
             Some(event) => event,
-            // The task ends by a panic only, which is seen where it happens.
+            // The task ends only by a panic, which is reported where it happens.
             None => std::future::pending().await,
         }
     }
 }
 
-async fn follow(
+async fn watch(
     transport: &Transport,
-    events: &mpsc::Sender<Event>,
-) -> Result<(), mpsc::error::SendError<Event>> {
-    let mut wait = FIRST_WAIT;
+    events: &mpsc::Sender<BusEvent>,
+) -> Result<(), mpsc::error::SendError<BusEvent>> {
+    let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY, STABLE_AFTER);
     loop {
-        let error = match Bus::open(transport).await {
+        let mut opened = None;
+        let error = match IpnBus::open(transport).await {
             Err(error) => error,
             Ok(mut bus) => {
-                let opened = Instant::now();
-                events.send(Event::Connected).await?;
-                let error = loop {
+                opened = Some(Instant::now());
+                events.send(BusEvent::Connected).await?;
+                loop {
                     match bus.recv().await {
-                        Ok(notify) => events.send(Event::Notify(notify)).await?,
+                        Ok(notify) => events.send(BusEvent::Notify(notify)).await?,
                         Err(error) => break error,
                     }
-                };
-                // A message is no proof: the first one comes from a tailscaled that then gives up, too.
-                if opened.elapsed() >= STEADY {
-                    wait = FIRST_WAIT;
                 }
-                error
             }
         };
-        events.send(Event::Lost(error)).await?;
-        sleep(wait).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
+        let uptime = opened.map_or(Duration::ZERO, |at: Instant| at.elapsed());
+        events.send(BusEvent::Lost(error)).await?;
+        sleep(backoff.after(uptime)).await;
     }
 }
 
@@ -205,33 +201,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_wherever_the_pieces_end() {
+    fn lines_are_split_wherever_chunks_end() {
         let text = b"{\"a\":1}\n\n{\"b\":2}\n{\"c\"";
         for cut in 0..text.len() {
             let mut lines = Lines::default();
             let mut found = Vec::new();
-            for piece in [&text[..cut], &text[cut..]] {
-                lines.push(piece);
+            for chunk in [&text[..cut], &text[cut..]] {
+                lines.push(chunk);
                 found.extend(std::iter::from_fn(|| lines.next()));
             }
             let expected =
-                [&b"{\"a\":1}\n"[..], b"{\"b\":2}\n"].map(|line| Line::Whole(line.into()));
+                [&b"{\"a\":1}\n"[..], b"{\"b\":2}\n"].map(|line| Line::Complete(line.into()));
             assert_eq!(found, expected, "cut at {cut}");
             assert_eq!(lines.buffer, b"{\"c\"");
         }
     }
 
     #[test]
-    fn a_line_that_is_too_long_takes_no_room_and_is_a_sign_all_the_same() {
+    fn a_line_over_the_limit_is_dropped_and_reported() {
         let mut lines = Lines::default();
-        let piece = vec![b'x'; 1 << 20];
+        let chunk = vec![b'x'; 1 << 20];
         for _ in 0..40 {
-            lines.push(&piece);
+            lines.push(&chunk);
             assert_eq!(lines.next(), None);
-            assert!(lines.buffer.len() <= LONGEST_LINE_BYTES);
+            assert!(lines.buffer.len() <= MAX_LINE_BYTES);
         }
         lines.push(b"x\n{}\n");
         assert_eq!(lines.next(), Some(Line::TooLong));
-        assert_eq!(lines.next(), Some(Line::Whole(b"{}\n".to_vec())));
+        assert_eq!(lines.next(), Some(Line::Complete(b"{}\n".to_vec())));
     }
 }

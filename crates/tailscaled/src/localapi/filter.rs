@@ -1,4 +1,4 @@
-//! What the mesh's policy lets through to this node.
+//! The packet filter that tailscaled builds from the tailnet policy.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::lenient::Fields;
+use super::lenient::LenientObject;
 
 /// IP protocol numbers: <https://www.iana.org/assignments/protocol-numbers>.
 const ICMP: u64 = 1;
@@ -14,21 +14,19 @@ const TCP: u64 = 6;
 const UDP: u64 = 17;
 const ICMPV6: u64 = 58;
 
-/// The rules of this node's packet filter. What none of them allows is dropped.
+/// Rules for traffic to this node. Anything else is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketFilter {
     rules: Vec<Rule>,
 }
 
-/// How much of a network's traffic is let through to another one.
+/// How much of the traffic between two prefixes is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// From each address to each address, all ports of TCP and UDP, and ICMP.
-    Whole,
-    /// Some of it.
-    Part,
-    /// None of it.
-    Nothing,
+pub enum Coverage {
+    /// All addresses, all TCP and UDP ports, and ICMP.
+    Full,
+    Partial,
+    None,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +40,7 @@ struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     span: Span,
-    /// As the rule has it.
+    /// As in the rule.
     text: String,
 }
 
@@ -63,43 +61,47 @@ struct Span {
 }
 
 impl PacketFilter {
-    /// Reads tailscaled's own rules: <https://pkg.go.dev/tailscale.com/tailcfg#FilterRule>.
-    pub fn read(value: &Value) -> Self {
+    /// <https://pkg.go.dev/tailscale.com/tailcfg#FilterRule>
+    pub fn parse(value: &Value) -> Self {
         let rules = value.as_array().into_iter().flatten();
         Self {
-            rules: rules.map(Rule::read).collect(),
+            rules: rules.map(Rule::parse).collect(),
         }
     }
 
-    /// How much of the traffic from one network to another is let through. Ports that only
-    /// several rules together would open count as a part.
-    pub fn reach(&self, from: &IpNet, to: &IpNet) -> Reach {
+    /// How much of the traffic from one prefix to another is allowed. Port ranges that only several rules
+    /// together open count as partial.
+    pub fn coverage(&self, from: &IpNet, to: &IpNet) -> Coverage {
         let (from, to) = (Span::of(from), Span::of(to));
-        let passing: Vec<_> = self.between(from, to).collect();
-        if passing.is_empty() {
-            return Reach::Nothing;
+        let matches: Vec<_> = self.between(from, to).collect();
+        if matches.is_empty() {
+            return Coverage::None;
         }
         let icmp = if from.is_v6 { ICMPV6 } else { ICMP };
         let opens = |rule: &Rule, target: &Target, protocol| {
-            let is_meant = rule.protocols.is_empty() || rule.protocols.contains(&protocol);
-            is_meant && (protocol == icmp || target.has_all_ports())
+            let applies = rule.protocols.is_empty() || rule.protocols.contains(&protocol);
+            applies && (protocol == icmp || target.has_all_ports())
         };
-        let is_whole = [TCP, UDP, icmp].into_iter().all(|protocol| {
-            let open = passing.iter();
+        let is_full = [TCP, UDP, icmp].into_iter().all(|protocol| {
+            let open = matches.iter();
             let open = open.filter(|(rule, _, target)| opens(rule, target, protocol));
             let spans = open.map(|(_, source, target)| (source.span, target.span));
             covers(&spans.collect::<Vec<_>>(), from, to)
         });
-        if is_whole { Reach::Whole } else { Reach::Part }
+        if is_full {
+            Coverage::Full
+        } else {
+            Coverage::Partial
+        }
     }
 
-    /// Whether any of the traffic from one network to another is let through.
-    pub fn lets_any(&self, from: &IpNet, to: &IpNet) -> bool {
+    /// Whether any of the traffic from one prefix to another is allowed.
+    pub fn allows_any(&self, from: &IpNet, to: &IpNet) -> bool {
         self.between(Span::of(from), Span::of(to)).next().is_some()
     }
 
-    /// What is let through from one network to another, in words like the policy's.
-    pub fn passing(&self, from: &IpNet, to: &IpNet) -> BTreeSet<String> {
+    /// The allowed traffic from one prefix to another, in the notation of the policy.
+    pub fn allowed(&self, from: &IpNet, to: &IpNet) -> BTreeSet<String> {
         let all = self.between(Span::of(from), Span::of(to));
         all.map(|(rule, source, target)| {
             let (ports, protocols) = (target.ports(), rule.protocols());
@@ -108,23 +110,23 @@ impl PacketFilter {
         .collect()
     }
 
-    /// What rules have to say about two networks.
+    /// Sources and targets of rules that overlap the two spans.
     fn between(&self, from: Span, to: Span) -> impl Iterator<Item = (&Rule, &Source, &Target)> {
         self.rules.iter().flat_map(move |rule| {
             let sources = rule.from.iter();
-            let sources = sources.filter(move |source| source.span.touches(from));
+            let sources = sources.filter(move |source| source.span.overlaps(from));
             sources.flat_map(move |source| {
                 let targets = rule.to.iter();
-                let targets = targets.filter(move |target| target.span.touches(to));
+                let targets = targets.filter(move |target| target.span.overlaps(to));
                 targets.map(move |target| (rule, source, target))
             })
         })
     }
 }
 
-/// Whether pairs of sources and destinations make up the whole of one pair.
+/// Whether pairs of sources and targets together cover one pair.
 fn covers(openings: &[(Span, Span)], from: Span, to: Span) -> bool {
-    // Between two of these, each source has the same destinations.
+    // All sources between two of these have the same targets.
     let mut starts = vec![from.first];
     for (source, _) in openings {
         starts.push(source.first);
@@ -155,16 +157,16 @@ fn covers(openings: &[(Span, Span)], from: Span, to: Span) -> bool {
 }
 
 impl Rule {
-    /// A rule that grants capabilities has no ports, so it lets nothing through.
-    fn read(value: &Value) -> Self {
-        let rule = Fields::of(value);
-        let from = rule.texts("SrcIPs");
+    /// A rule that grants capabilities has no ports, so it allows nothing.
+    fn parse(value: &Value) -> Self {
+        let rule = LenientObject::of(value);
+        let from = rule.parsed_list::<String>("SrcIPs");
         let to = rule.list("DstPorts").iter().flat_map(|entry| {
-            let entry = Fields::of(entry);
-            let ports = entry.within("Ports");
+            let entry = LenientObject::of(entry);
+            let ports = entry.object("Ports");
             let (first_port, last_port) = (ports.number("First"), ports.number("Last"));
             let text = entry.text("IP");
-            let spans = Span::read(&text).into_iter();
+            let spans = Span::parse(&text).into_iter();
             spans.map(move |span| Target {
                 span,
                 text: text.clone(),
@@ -173,7 +175,7 @@ impl Rule {
             })
         });
         let from = from.into_iter().flat_map(|text| {
-            let spans = Span::read(&text).into_iter();
+            let spans = Span::parse(&text).into_iter();
             spans.map(move |span| Source {
                 span,
                 text: text.clone(),
@@ -186,7 +188,7 @@ impl Rule {
         }
     }
 
-    /// The protocols, if they are not all that count.
+    /// Empty if the rule is for TCP, UDP and ICMP.
     fn protocols(&self) -> String {
         let named = self.protocols.iter().map(|number| match *number {
             ICMP => "ICMP".to_owned(),
@@ -245,9 +247,9 @@ impl Span {
         }
     }
 
-    /// An address, a network, two addresses with a hyphen, or a star. A capability in the place of
-    /// a source is none of them: which addresses have it is not said here.
-    fn read(text: &str) -> Vec<Self> {
+    /// An address, a prefix, two addresses with a hyphen, or `*`. Empty for a capability (`cap:…`), whose
+    /// addresses are not known here.
+    fn parse(text: &str) -> Vec<Self> {
         if text == "*" {
             return Self::EVERYTHING.to_vec();
         }
@@ -265,7 +267,7 @@ impl Span {
         span.into_iter().collect()
     }
 
-    fn touches(self, other: Self) -> bool {
+    fn overlaps(self, other: Self) -> bool {
         self.is_v6 == other.is_v6 && self.first <= other.last && other.first <= self.last
     }
 }

@@ -1,4 +1,4 @@
-//! Joining the mesh: everything from a key to a member that runs.
+//! Joining the tailnet: start, log in, wait for `Running`.
 
 use std::time::Duration;
 
@@ -6,55 +6,56 @@ use serde_json::json;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::LocalApi;
-use super::bus::Bus;
+use super::bus::IpnBus;
 use super::error::Error;
 use super::key::AuthKey;
 use super::prefs::StartPrefs;
-use super::status::State;
+use super::status::BackendState;
 use super::transport::Call;
 
-/// How to start.
+/// <https://pkg.go.dev/tailscale.com/ipn#Options>
 #[derive(Clone, Debug)]
-pub struct Start {
-    /// The key to log in with, if it has to. Without one, a person has to let the node in.
+pub struct StartOptions {
+    /// Without a key the login is interactive.
     pub auth_key: Option<AuthKey>,
-    /// All that it is told.
     pub prefs: StartPrefs,
 }
 
-impl Start {
-    /// No server repeats a key. If one did, it would not be told by us.
-    fn hide(&self, text: &str) -> String {
+impl StartOptions {
+    /// In case a control server repeats the key in an error.
+    fn redact(&self, text: &str) -> String {
         match &self.auth_key {
-            Some(key) if !key.reveal().is_empty() => text.replace(key.reveal(), "<redacted>"),
+            Some(key) if !key.expose().is_empty() => text.replace(key.expose(), "<redacted>"),
             _ => text.to_owned(),
         }
     }
 }
 
-/// Why a server let nobody in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The key was good for one node, which has it.
+/// Why a login failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginError {
+    #[error("the pre-auth key was already used: configure a new one")]
     KeyUsed,
-    /// The key was good once.
+    #[error("the pre-auth key has expired: configure a new one")]
     KeyExpired,
-    /// The server knows no such key.
+    #[error("the control server does not know the pre-auth key: configure one of this server")]
     KeyUnknown,
     /// The node may not have its tags.
+    #[error("{0}: add the tags to tagOwners in the policy")]
     Tags(String),
-    /// The server's certificate is not trusted.
+    #[error("{0}: configure the CA that signed the server's certificate")]
     Certificate(String),
-    /// Anything else: the server can't be reached, say.
+    /// Anything else, such as an unreachable server.
+    #[error("{0}")]
     Other(String),
 }
 
-impl Refusal {
-    /// What an error of a login means: there are but words to go by.
-    pub fn of(text: &str) -> Self {
+impl LoginError {
+    /// tailscaled passes on the text of the control server, without a code.
+    pub fn parse(text: &str) -> Self {
         let words = text.to_lowercase();
         let has = |part: &str| words.contains(part);
-        // A connection that is refused is not used.
+        // Whole words: "refused" contains "used".
         let has_word = |word: &str| {
             let mut all = words.split(|letter: char| !letter.is_alphanumeric());
             all.any(|one| one == word)
@@ -75,123 +76,98 @@ impl Refusal {
         }
     }
 
-    /// Whether the server itself said so, about the key or what the node wants to be.
-    pub(super) fn is_of_server(&self) -> bool {
+    /// Whether the control server rejected the key or the tags.
+    pub(super) fn is_from_control(&self) -> bool {
         match self {
             Self::KeyUsed | Self::KeyExpired | Self::KeyUnknown | Self::Tags(_) => true,
             Self::Certificate(_) | Self::Other(_) => false,
         }
     }
 
-    /// Whether trying again with the same key and settings is of no use.
-    pub fn is_final(&self) -> bool {
+    /// Whether a retry with the same key and prefs is useless.
+    pub fn is_permanent(&self) -> bool {
         !matches!(self, Self::Other(_))
     }
 }
 
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::KeyUsed => f.write_str("the key has been used already: give a new one"),
-            Self::KeyExpired => f.write_str("the key has expired: give a new one"),
-            Self::KeyUnknown => f.write_str("the server knows no such key: give one of its own"),
-            Self::Tags(text) => write!(f, "{text}: let the policy's tagOwners own these tags"),
-            Self::Certificate(text) => {
-                write!(
-                    f,
-                    "{text}: give the authority that signed the server's certificate"
-                )
-            }
-            Self::Other(text) => f.write_str(text),
-        }
-    }
-}
-
-/// Why a node is no member.
+/// Why a node has not joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The server said no.
-    #[error("join the mesh: {0}")]
-    Refused(Refusal),
-    /// A person has to let the node in.
-    #[error("join the mesh: somebody has to let this node in at {url}, or give a key")]
-    NeedsPerson {
-        /// Where.
-        url: String,
-    },
-    /// An administrator has to approve.
-    #[error("join the mesh: an administrator has to approve this node")]
+    #[error("failed to join the tailnet: {0}")]
+    Login(LoginError),
+    #[error("failed to join the tailnet: log in at {url}, or configure a pre-auth key")]
+    NeedsInteractiveLogin { url: String },
+    #[error("failed to join the tailnet: an administrator has to approve this node")]
     NeedsApproval,
-    /// It took too long.
     #[error(
-        "join the mesh: not within {limit:?}; tailscaled is in state {state}{}",
-        .told.as_ref().map(|told| format!(" and says: {told}")).unwrap_or_default()
+        "failed to join the tailnet within {limit:?}: tailscaled is in state {state}{}",
+        .last_error.as_ref().map(|text| format!(" ({text})")).unwrap_or_default()
     )]
-    Late {
-        /// The time that it had.
+    Timeout {
         limit: Duration,
-        /// How far it has come.
-        state: State,
-        /// What is wrong, by tailscaled's word.
-        told: Option<String>,
+        state: BackendState,
+        last_error: Option<String>,
     },
-    /// tailscaled does not answer as it should.
     #[error(transparent)]
-    Local(#[from] Error),
+    LocalApi(#[from] Error),
 }
 
 impl LocalApi {
-    /// Starts with a key and settings. It does not log in by itself.
-    pub async fn start(&self, start: &Start) -> Result<(), Error> {
+    /// Sets key and prefs. Without an earlier login this does not log in.
+    async fn start(&self, start: &StartOptions) -> Result<(), Error> {
         let key = start
             .auth_key
             .as_ref()
-            .map(AuthKey::reveal)
+            .map(AuthKey::expose)
             .unwrap_or_default();
-        let body = json!({ "AuthKey": key, "UpdatePrefs": start.prefs.value() });
-        let outcome = self.transport.call(Call::post("start").with(&body)).await;
-        outcome.map(drop).map_err(|error| error.without(key))
+        let body = json!({ "AuthKey": key, "UpdatePrefs": start.prefs.to_json() });
+        let outcome = self
+            .transport
+            .call(Call::post("start").with_body(&body))
+            .await;
+        outcome.map(drop).map_err(|error| error.redact(key))
     }
 
-    /// Logs in: with the key that it was started with, or else a person has to come.
-    pub async fn login_interactive(&self) -> Result<(), Error> {
+    /// Logs in with the key of [`start`](Self::start), or else interactively.
+    async fn login_interactive(&self) -> Result<(), Error> {
         self.transport.call(Call::post("login-interactive")).await?;
         Ok(())
     }
 
-    /// Connects to the server anew, with all that it has, as after a restart; but packets go on. It waits
-    /// for an answer for so long at most.
+    /// Reconnects to the control server as after a restart, without an interruption of traffic, and
+    /// waits up to `limit` for the result.
     ///
-    /// So a member learns that the server has forgotten it: it is turned away then, and has to log in. One
-    /// that is known stays who it is. No key is used.
+    /// This is how a node learns that the server has deleted it: see
+    /// [`Status::is_rejected_by_control`](super::Status::is_rejected_by_control). A node that the server
+    /// knows stays the same node, and no key is used.
     pub async fn reconnect(&self, limit: Duration) -> Result<(), Error> {
-        let mut bus = self.watch().await?;
+        let mut bus = self.open_bus().await?;
         self.transport
-            .call(Call::post("start").with(&json!({})))
+            .call(Call::post("start").with_body(&json!({})))
             .await?;
-        let answered = async {
+        let reconnected = async {
             loop {
                 let status = self.status().await?;
-                let is_answered = match status.state {
-                    State::Running => status.this.is_online,
-                    State::NeedsLogin | State::NeedsMachineAuth => true,
+                let is_done = match status.state {
+                    BackendState::Running => status.self_node.is_online,
+                    BackendState::NeedsLogin | BackendState::NeedsMachineAuth => true,
                     _ => false,
                 };
-                if is_answered || status.is_turned_away() {
+                if is_done || status.is_rejected_by_control() {
                     return Ok(());
                 }
                 bus.recv().await?;
             }
         };
-        // After that it goes on trying by itself.
-        timeout(limit, answered).await.unwrap_or(Ok(()))
+        // tailscaled continues to retry after this.
+        timeout(limit, reconnected).await.unwrap_or(Ok(()))
     }
 
-    /// Starts, logs in, and waits until the node is a member.
+    /// Starts, logs in, and waits until the node has joined.
     ///
-    /// After [`JoinError::Late`] tailscaled goes on trying by itself. Look at its state before
-    /// another try: it may have used the key by then.
-    pub async fn join(&self, start: &Start, limit: Duration) -> Result<(), JoinError> {
+    /// After [`JoinError::Timeout`] tailscaled continues to retry. Read its status before another
+    /// attempt: it may have used the key by then.
+    pub async fn join(&self, start: &StartOptions, limit: Duration) -> Result<(), JoinError> {
         let end = Instant::now() + limit;
         let mut progress = Progress::default();
         let work = self.try_join(start, &mut progress);
@@ -200,107 +176,109 @@ impl LocalApi {
         }
         self.confirm(start).await?;
         let status = self.status().await?;
-        if let (State::NeedsLogin, Some(url)) = (&status.state, &status.auth_url) {
-            return Err(JoinError::NeedsPerson { url: url.clone() });
+        if let (BackendState::NeedsLogin, Some(url)) = (&status.state, &status.auth_url) {
+            return Err(JoinError::NeedsInteractiveLogin { url: url.clone() });
         }
-        let told = status.login_error().or(progress.error.as_deref());
-        Err(JoinError::Late {
+        let last_error = status.login_error().or(progress.error.as_deref());
+        Err(JoinError::Timeout {
             limit,
-            told: told.map(|text| start.hide(text)),
+            last_error: last_error.map(|text| start.redact(text)),
             state: status.state,
         })
     }
 
-    async fn try_join(&self, start: &Start, progress: &mut Progress) -> Result<(), JoinError> {
-        // Before anything is done: what is told once is not told again.
-        let mut bus = self.watch().await?;
-        // How things were before is not our doing.
+    async fn try_join(
+        &self,
+        start: &StartOptions,
+        progress: &mut Progress,
+    ) -> Result<(), JoinError> {
+        // Before the start: the bus does not repeat messages.
+        let mut bus = self.open_bus().await?;
+        // The state before the start.
         let before = bus.recv().await?.state;
-        let needs_login = [State::NeedsLogin, State::NeedsMachineAuth];
-        progress.must_log_in = before.is_some_and(|state| needs_login.contains(&state));
+        let states = [BackendState::NeedsLogin, BackendState::NeedsMachineAuth];
+        progress.needs_login = before.is_some_and(|state| states.contains(&state));
         let has_node_key = self.status().await?.has_node_key;
         self.start(start).await?;
-        // Whoever was logged in once logs in by itself when it is started. Two logins at a time would use
-        // the key twice, and it may be good for one.
+        // A tailscaled with a node key logs in when it is started. A second login at the same time would
+        // use a single-use key twice.
         if !has_node_key {
             self.login_interactive().await?;
         }
-        self.await_member(&mut bus, start, progress).await
+        self.await_joined(&mut bus, start, progress).await
     }
 
-    async fn await_member(
+    async fn await_joined(
         &self,
-        bus: &mut Bus,
-        start: &Start,
+        bus: &mut IpnBus,
+        start: &StartOptions,
         progress: &mut Progress,
     ) -> Result<(), JoinError> {
         loop {
             let notify = bus.recv().await?;
             progress.is_logged_in |= notify.is_login_finished;
-            // With a key, this can be what was left of an earlier try.
+            // With a key, this can be from an earlier attempt.
             if let (Some(url), None) = (&notify.browse_to, &start.auth_key) {
-                return Err(JoinError::NeedsPerson { url: url.clone() });
+                return Err(JoinError::NeedsInteractiveLogin { url: url.clone() });
             }
             match notify.state {
-                Some(State::NeedsMachineAuth) if progress.is_logged_in => {
+                Some(BackendState::NeedsMachineAuth) if progress.is_logged_in => {
                     return Err(JoinError::NeedsApproval);
                 }
-                Some(State::Running) => progress.is_running = true,
-                Some(_) => (progress.is_running, progress.has_begun_anew) = (false, true),
+                Some(BackendState::Running) => progress.is_running = true,
+                Some(_) => (progress.is_running, progress.has_restarted) = (false, true),
                 None => {}
             }
             if progress.is_running
                 && (progress.is_logged_in
-                    || (progress.may_be_member() && self.status().await?.this.is_online))
+                    || (progress.may_have_joined() && self.status().await?.self_node.is_online))
             {
                 return Ok(());
             }
             if let Some(text) = notify.login_error().or(notify.error.as_deref()) {
                 progress.error = Some(text.to_owned());
-                if Refusal::of(text).is_final() {
+                if LoginError::parse(text).is_permanent() {
                     self.confirm(start).await?;
                 }
             }
         }
     }
 
-    /// Fails if the last login was refused. What came by the bus can be about an earlier try; what
-    /// is the case now is not, because a new try begins with no error.
-    async fn confirm(&self, start: &Start) -> Result<(), JoinError> {
+    /// Fails if the last login failed for good. A message of the bus can be about an earlier attempt; the
+    /// status can't, because a new attempt clears the error.
+    async fn confirm(&self, start: &StartOptions) -> Result<(), JoinError> {
         let status = self.status().await?;
-        let refusal = status
+        let error = status
             .login_error()
-            .map(|text| Refusal::of(&start.hide(text)));
-        match refusal {
-            Some(refusal) if refusal.is_final() => Err(JoinError::Refused(refusal)),
+            .map(|text| LoginError::parse(&start.redact(text)));
+        match error {
+            Some(error) if error.is_permanent() => Err(JoinError::Login(error)),
             _ => Ok(()),
         }
     }
 }
 
-/// What is known of a join.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a sign of its own, and they come in any order"
+    reason = "independent signals that arrive in any order"
 )]
 #[derive(Debug, Default)]
 struct Progress {
-    /// It had no way to become a member by itself.
-    must_log_in: bool,
+    /// The node could not have joined without this login.
+    needs_login: bool,
     is_logged_in: bool,
-    /// It was in a state before the last one since it was started.
-    has_begun_anew: bool,
-    /// It says that it runs.
+    /// tailscaled left `Running` since the start.
+    has_restarted: bool,
     is_running: bool,
     error: Option<String>,
 }
 
 impl Progress {
-    /// Whether one that does not tell of a login may be a member. One that ran before does not; and it
-    /// says that it runs as soon as it has begun anew, by what it knew before, so that it counts when it is
-    /// connected to the server.
-    fn may_be_member(&self) -> bool {
-        !self.must_log_in && self.has_begun_anew
+    /// Whether the node may have joined without a `LoginFinished`, which tailscaled does not send if it was
+    /// running before. It reports `Running` early, from its stored network map, so the caller also
+    /// requires a connection to the control server.
+    fn may_have_joined(&self) -> bool {
+        !self.needs_login && self.has_restarted
     }
 }
 
@@ -311,42 +289,42 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("authkey already used", Refusal::KeyUsed)]
-    #[case("register request: http 401: authkey expired", Refusal::KeyExpired)]
-    #[case("AuthKey not found", Refusal::KeyUnknown)]
-    #[case("invalid authkey", Refusal::KeyUnknown)]
-    #[case("auth-key not found: record not found", Refusal::KeyUnknown)]
+    #[case("authkey already used", LoginError::KeyUsed)]
+    #[case("register request: http 401: authkey expired", LoginError::KeyExpired)]
+    #[case("AuthKey not found", LoginError::KeyUnknown)]
+    #[case("invalid authkey", LoginError::KeyUnknown)]
+    #[case("auth-key not found: record not found", LoginError::KeyUnknown)]
     #[case(
         "handling register with auth key: failed to parse auth-key: key too short",
-        Refusal::KeyUnknown
+        LoginError::KeyUnknown
     )]
     #[case("requested tags [tag:x] are invalid or not permitted",
-        Refusal::Tags("requested tags [tag:x] are invalid or not permitted".to_owned()))]
+        LoginError::Tags("requested tags [tag:x] are invalid or not permitted".to_owned()))]
     #[case("x509: certificate signed by unknown authority",
-        Refusal::Certificate("x509: certificate signed by unknown authority".to_owned()))]
+        LoginError::Certificate("x509: certificate signed by unknown authority".to_owned()))]
     #[case("register with authkey: connection refused",
-        Refusal::Other("register with authkey: connection refused".to_owned()))]
+        LoginError::Other("register with authkey: connection refused".to_owned()))]
     #[case("dial tcp 10.0.0.1:8443: connect: connection refused",
-        Refusal::Other("dial tcp 10.0.0.1:8443: connect: connection refused".to_owned()))]
-    fn refusals_are_known_by_their_words(#[case] text: &str, #[case] expected: Refusal) {
-        assert_eq!(Refusal::of(text), expected);
+        LoginError::Other("dial tcp 10.0.0.1:8443: connect: connection refused".to_owned()))]
+    fn login_errors_are_classified_by_their_text(#[case] text: &str, #[case] expected: LoginError) {
+        assert_eq!(LoginError::parse(text), expected);
     }
 
     #[test]
-    fn a_server_that_is_away_may_come_back() {
-        assert!(!Refusal::of("connection refused").is_final());
-        assert!(Refusal::KeyUsed.is_final());
-        assert!(Refusal::KeyUsed.is_of_server());
-        assert!(!Refusal::of("x509: certificate has expired").is_of_server());
+    fn an_unreachable_server_is_not_a_permanent_error() {
+        assert!(!LoginError::parse("connection refused").is_permanent());
+        assert!(LoginError::KeyUsed.is_permanent());
+        assert!(LoginError::KeyUsed.is_from_control());
+        assert!(!LoginError::parse("x509: certificate has expired").is_from_control());
     }
 
     #[test]
-    fn nothing_shows_the_key() {
-        let start = Start {
+    fn the_key_is_redacted() {
+        let start = StartOptions {
             auth_key: Some(AuthKey::new("hskey-auth-1-2")),
-            prefs: StartPrefs::fresh(&super::super::PrefsEdit::default()),
+            prefs: StartPrefs::new(&super::super::MaskedPrefs::default()),
         };
         assert!(!format!("{start:?}").contains("hskey"));
-        assert_eq!(start.hide("no: hskey-auth-1-2"), "no: <redacted>");
+        assert_eq!(start.redact("no: hskey-auth-1-2"), "no: <redacted>");
     }
 }

@@ -1,18 +1,16 @@
-//! A key that lets a node join.
+//! [`AuthKey`]: a pre-auth key that is never logged.
 
 use std::fmt;
 
-/// A pre-auth key. It shows itself to nobody.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AuthKey(String);
 
 impl AuthKey {
-    /// Takes a key over.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
 
-    pub(super) fn reveal(&self) -> &str {
+    pub(super) fn expose(&self) -> &str {
         &self.0
     }
 }

@@ -1,5 +1,6 @@
-//! Reads what a stranger wrote: a field that is null, missing or of another kind is empty, and an
-//! element of a list that makes no sense is left out.
+//! Lenient access to JSON: a field that is null, missing or of another type is empty, and invalid
+//! elements of a list are skipped. One odd peer must not hide the others. Why not a crate:
+//! `docs/adr/0035-lenient-json-without-serde-with.md`.
 
 use std::str::FromStr;
 
@@ -8,12 +9,11 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// A JSON object, read field by field.
+/// A JSON object; any other value has no fields.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields<'a>(Option<&'a Map<String, Value>>);
+pub(super) struct LenientObject<'a>(Option<&'a Map<String, Value>>);
 
-impl<'a> Fields<'a> {
-    /// What is no object has no fields.
+impl<'a> LenientObject<'a> {
     pub(super) fn of(value: &'a Value) -> Self {
         Self(value.as_object())
     }
@@ -22,13 +22,13 @@ impl<'a> Fields<'a> {
         self.0?.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether there is anything but null.
+    /// Whether the field is present and not null.
     pub(super) fn has(self, name: &str) -> bool {
         self.value(name).is_some()
     }
 
-    /// The fields of an object within.
-    pub(super) fn within(self, name: &str) -> Self {
+    /// A nested object.
+    pub(super) fn object(self, name: &str) -> Self {
         Self(self.value(name).and_then(Value::as_object))
     }
 
@@ -36,13 +36,12 @@ impl<'a> Fields<'a> {
         self.borrowed(name).unwrap_or_default().to_owned()
     }
 
-    /// A text that is there and not empty.
-    pub(super) fn some_text(self, name: &str) -> Option<String> {
+    pub(super) fn non_empty_text(self, name: &str) -> Option<String> {
         let text = self.borrowed(name)?;
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    pub(super) fn is(self, name: &str) -> bool {
+    pub(super) fn flag(self, name: &str) -> bool {
         self.value(name).and_then(Value::as_bool) == Some(true)
     }
 
@@ -50,18 +49,18 @@ impl<'a> Fields<'a> {
         self.value(name).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// What a text means.
+    /// A parsed string.
     pub(super) fn parsed<T: FromStr>(self, name: &str) -> Option<T> {
         self.borrowed(name)?.parse().ok()
     }
 
-    /// A time; the one that Go calls zero is none.
+    /// A time other than Go's zero time.
     pub(super) fn time(self, name: &str) -> Option<Timestamp> {
         let time: Timestamp = self.parsed(name)?;
         (time > Timestamp::UNIX_EPOCH).then_some(time)
     }
 
-    /// Any kind that serde knows.
+    /// A field of any type.
     pub(super) fn typed<T: DeserializeOwned>(self, name: &str) -> Option<T> {
         T::deserialize(self.value(name)?).ok()
     }
@@ -71,18 +70,18 @@ impl<'a> Fields<'a> {
         list.map(Vec::as_slice).unwrap_or_default()
     }
 
-    pub(super) fn texts(self, name: &str) -> Vec<String> {
-        self.all(name)
-    }
-
-    /// What the texts of a list mean.
-    pub(super) fn all<T: FromStr>(self, name: &str) -> Vec<T> {
+    /// A list of parsed strings.
+    pub(super) fn parsed_list<T: FromStr>(self, name: &str) -> Vec<T> {
         let texts = self.list(name).iter().filter_map(Value::as_str);
         texts.filter_map(|text| text.parse().ok()).collect()
     }
 
-    pub(super) fn networks(self, name: &str) -> Vec<IpNet> {
-        self.all(name).iter().map(IpNet::trunc).collect()
+    /// A list of prefixes, with host bits cleared.
+    pub(super) fn prefixes(self, name: &str) -> Vec<IpNet> {
+        self.parsed_list::<IpNet>(name)
+            .iter()
+            .map(IpNet::trunc)
+            .collect()
     }
 
     fn borrowed(self, name: &str) -> Option<&'a str> {
@@ -99,33 +98,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_empty() {
+    fn invalid_fields_are_empty() {
         let value = json!({
             "null": null, "number": 7, "list": ["10.0.0.1", 5, null, "x", "fd00::1"],
             "zero": "0001-01-01T00:00:00Z", "time": "2026-11-15T19:40:23.5+01:00",
         });
-        let fields = Fields::of(&value);
+        let fields = LenientObject::of(&value);
         assert_eq!(fields.text("null"), "");
         assert_eq!(fields.text("number"), "");
         assert_eq!(fields.number("list"), 0);
         assert!(!fields.has("null") && !fields.has("missing") && fields.has("zero"));
-        assert_eq!(fields.all::<IpAddr>("list").len(), 2);
-        assert_eq!(fields.all::<IpAddr>("number").len(), 0);
+        assert_eq!(fields.parsed_list::<IpAddr>("list").len(), 2);
+        assert_eq!(fields.parsed_list::<IpAddr>("number").len(), 0);
         assert_eq!(fields.time("zero"), None);
         assert_eq!(
             fields.time("time").unwrap().to_string(),
             "2026-11-15T18:40:23.5Z"
         );
-        assert_eq!(Fields::of(&json!([1])).text("x"), "");
-        assert_eq!(fields.within("list").text("x"), "");
+        assert_eq!(LenientObject::of(&json!([1])).text("x"), "");
+        assert_eq!(fields.object("list").text("x"), "");
     }
 
     #[test]
-    fn networks_have_no_host_bits() {
+    fn prefixes_have_no_host_bits() {
         let value = json!({ "nets": ["10.0.0.1/24", "fd00::1/64", "10.0.0.0/33"] });
-        let networks = Fields::of(&value).networks("nets");
+        let prefixes = LenientObject::of(&value).prefixes("nets");
         assert_eq!(
-            networks,
+            prefixes,
             ["10.0.0.0/24", "fd00::/64"].map(|net| net.parse().unwrap())
         );
     }

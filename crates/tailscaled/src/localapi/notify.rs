@@ -1,56 +1,52 @@
-//! One message of the event bus.
+//! [`Notify`]: one message of the IPN bus.
 
 use serde_json::Value;
 
 use super::error::clean;
-use super::lenient::Fields;
-use super::status::{State, login_error};
+use super::lenient::LenientObject;
+use super::status::{BackendState, login_error};
 
-/// What has changed. That a message has come is a reason to look, whatever is in it.
+/// What has changed. Any message is a reason to read the status again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is one of tailscaled's own signs, and any of them may come with any other"
+    reason = "independent flags of ipn.Notify"
 )]
 pub struct Notify {
-    /// The state, if it has changed or this is the first message.
-    pub state: Option<State>,
-    /// Whether a login has succeeded.
+    /// Set in the first message and after a change.
+    pub state: Option<BackendState>,
     pub is_login_finished: bool,
-    /// Whether it was told something new, by us or others.
     pub has_new_prefs: bool,
-    /// Whether something has changed about this member itself.
     pub has_self_changed: bool,
-    /// Whether something has changed about other members.
     pub have_peers_changed: bool,
-    /// What is wrong, if that has changed.
+    /// The health warnings, if they changed.
     pub health: Option<Vec<String>>,
-    /// Where a person has to go to let this node in.
+    /// The URL for an interactive login.
     pub browse_to: Option<String>,
-    /// Something that tailscaled calls an error.
+    /// `ErrMessage`.
     pub error: Option<String>,
 }
 
 impl Notify {
-    pub(super) fn read(value: &Value) -> Self {
-        let notify = Fields::of(value);
-        // A whole network map is what older versions send for everything.
+    pub(super) fn parse(value: &Value) -> Self {
+        let notify = LenientObject::of(value);
+        // Older versions send a whole network map for any change.
         let has_map = notify.has("NetMap");
         let peers = ["PeersChanged", "PeersRemoved", "PeerChangedPatch"];
         Self {
-            state: notify.typed("State").map(State::numbered),
+            state: notify.typed("State").map(BackendState::from_number),
             is_login_finished: notify.has("LoginFinished"),
             has_new_prefs: notify.has("Prefs"),
             has_self_changed: has_map || notify.has("SelfChange"),
             have_peers_changed: has_map || peers.iter().any(|name| notify.has(name)),
-            health: notify.value("Health").map(complaints),
-            browse_to: notify.some_text("BrowseToURL"),
-            error: notify.some_text("ErrMessage").map(|text| clean(&text)),
+            health: notify.value("Health").map(warnings),
+            browse_to: notify.non_empty_text("BrowseToURL"),
+            error: notify.non_empty_text("ErrMessage").map(|text| clean(&text)),
         }
     }
 
-    /// Anything may have changed: for a message that was too long to be read.
-    pub(super) fn of_anything() -> Self {
+    /// For a message that was too long to be parsed.
+    pub(super) fn unknown_change() -> Self {
         Self {
             has_new_prefs: true,
             has_self_changed: true,
@@ -59,17 +55,20 @@ impl Notify {
         }
     }
 
-    /// Why a login failed, if this says so.
+    /// The last login error, from the health warnings.
     pub fn login_error(&self) -> Option<&str> {
-        let complaints = self.health.iter().flatten();
-        complaints.into_iter().find_map(|text| login_error(text))
+        self.health
+            .iter()
+            .flatten()
+            .find_map(|text| login_error(text))
     }
 }
 
-fn complaints(health: &Value) -> Vec<String> {
-    let warnings = Fields::of(health).value("Warnings");
+fn warnings(health: &Value) -> Vec<String> {
+    let warnings = LenientObject::of(health).value("Warnings");
     let warnings = warnings.and_then(Value::as_object).into_iter().flatten();
-    let texts = warnings.filter_map(|(_, warning)| Fields::of(warning).some_text("Text"));
+    let texts =
+        warnings.filter_map(|(_, warning)| LenientObject::of(warning).non_empty_text("Text"));
     texts.map(|text| clean(&text)).collect()
 }
 
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(json!({ "State": 6 }), Notify { state: Some(State::Running), ..Notify::default() })]
+    #[case(json!({ "State": 6 }), Notify { state: Some(BackendState::Running), ..Notify::default() })]
     #[case(json!({ "LoginFinished": {} }),
         Notify { is_login_finished: true, ..Notify::default() })]
     #[case(json!({ "SelfChange": { "Addresses": [] }, "State": null }),
@@ -92,22 +91,22 @@ mod tests {
         Notify { have_peers_changed: true, has_self_changed: true, ..Notify::default() })]
     #[case(json!({ "ErrMessage": "x\ny" }),
         Notify { error: Some("x y".to_owned()), ..Notify::default() })]
-    #[case(json!({ "FromTheFuture": [1, 2] }), Notify::default())]
+    #[case(json!({ "FutureField": [1, 2] }), Notify::default())]
     #[case(json!(["no object"]), Notify::default())]
-    fn messages_are_understood(#[case] message: Value, #[case] expected: Notify) {
-        assert_eq!(Notify::read(&message), expected);
+    fn messages_are_parsed(#[case] message: Value, #[case] expected: Notify) {
+        assert_eq!(Notify::parse(&message), expected);
     }
 
     #[test]
-    fn why_a_login_failed_is_among_the_complaints() {
-        let notify = Notify::read(&json!({ "Health": { "Warnings": {
+    fn the_login_error_is_a_health_warning() {
+        let notify = Notify::parse(&json!({ "Health": { "Warnings": {
             "a": { "Text": "something" }, "b": 7,
             "login-state": {
                 "Text": "You are logged out. The last login error was: authkey expired",
             },
         } } }));
         assert_eq!(notify.login_error(), Some("authkey expired"));
-        let healthy = Notify::read(&json!({ "Health": { "Warnings": null } }));
+        let healthy = Notify::parse(&json!({ "Health": { "Warnings": null } }));
         assert_eq!(healthy.health, Some(vec![]));
     }
 }

@@ -1,26 +1,24 @@
-//! What a tailscaled was told to do, and how to tell it otherwise.
+//! tailscaled's prefs: reading, changing, and the full set for a login.
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::lenient::Fields;
+use super::lenient::LenientObject;
 
-/// How much tailscaled does to the host's packet filter.
+/// What tailscaled does to the host's packet filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetfilterMode {
-    /// Nothing, and what is there of any tailscaled in the same network is removed.
+    /// Also removes the chains of any other tailscaled in the same netns.
     Off,
-    /// It has chains, which nobody calls.
+    /// Has chains without jumps to them.
     NoDivert,
-    /// It has chains, and calls them.
     On,
-    /// We have never heard of it.
+    /// Unknown to this version of headcni.
     Other(u64),
 }
 
 impl NetfilterMode {
-    fn numbered(number: u64) -> Self {
+    fn from_number(number: u64) -> Self {
         match number {
             0 => Self::Off,
             1 => Self::NoDivert,
@@ -39,164 +37,93 @@ impl NetfilterMode {
     }
 }
 
-/// What a tailscaled was told, as far as we know its words.
+/// The prefs that headcni knows.
+///
+/// <https://pkg.go.dev/tailscale.com/ipn#Prefs>
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is one of tailscaled's own switches, and they are independent"
+    reason = "independent switches of ipn.Prefs"
 )]
 pub struct Prefs {
-    /// The server that it joins.
     pub control_url: String,
-    /// Whether it is to be a member.
     pub want_running: bool,
-    /// Whether somebody logged it out.
     pub logged_out: bool,
-    /// Whether it sends packets to the networks of others.
+    /// Accept the routes of peers.
     pub route_all: bool,
-    /// Whether it takes the host's DNS over.
+    /// Let tailscaled manage the host's DNS.
     pub corp_dns: bool,
-    /// Its name in the mesh; empty for the host's.
+    /// Empty for the host's name.
     pub hostname: String,
-    /// The networks that it advertises.
     pub advertise_routes: Vec<IpNet>,
-    /// The tags that it wants.
-    pub advertise_tags: Vec<String>,
-    /// Whether packets for its networks keep their source.
     pub no_snat: bool,
-    /// Whether packets pass that belong to no connection it knows of. None if nobody said.
+    /// `None` if never set.
     pub no_stateful_filtering: Option<bool>,
-    /// Whether it drops all that others begin.
+    /// Drop all incoming connections.
     pub shields_up: bool,
-    /// What it does to the host's packet filter.
     pub netfilter_mode: NetfilterMode,
-    /// Whether it asks Tailscale for updates.
     pub auto_update_check: bool,
-    /// Whether it installs them. None if nobody said.
-    pub auto_update_apply: Option<bool>,
-    /// All of it, in tailscaled's own words, except keys.
-    whole: Map<String, Value>,
 }
 
 impl Prefs {
-    pub(super) fn read(value: &Value) -> Self {
-        let prefs = Fields::of(value);
-        let mut whole = value.as_object().cloned().unwrap_or_default();
-        // What it was given by the server, keys among it. It takes none of that from others.
-        whole.remove("Config");
+    pub(super) fn parse(value: &Value) -> Self {
+        let prefs = LenientObject::of(value);
         Self {
             control_url: prefs.text("ControlURL"),
-            want_running: prefs.is("WantRunning"),
-            logged_out: prefs.is("LoggedOut"),
-            route_all: prefs.is("RouteAll"),
-            corp_dns: prefs.is("CorpDNS"),
+            want_running: prefs.flag("WantRunning"),
+            logged_out: prefs.flag("LoggedOut"),
+            route_all: prefs.flag("RouteAll"),
+            corp_dns: prefs.flag("CorpDNS"),
             hostname: prefs.text("Hostname"),
-            advertise_routes: prefs.networks("AdvertiseRoutes"),
-            advertise_tags: prefs.texts("AdvertiseTags"),
-            no_snat: prefs.is("NoSNAT"),
+            advertise_routes: prefs.prefixes("AdvertiseRoutes"),
+            no_snat: prefs.flag("NoSNAT"),
             no_stateful_filtering: prefs.typed("NoStatefulFiltering"),
-            shields_up: prefs.is("ShieldsUp"),
-            netfilter_mode: NetfilterMode::numbered(prefs.number("NetfilterMode")),
-            auto_update_check: prefs.within("AutoUpdate").is("Check"),
-            auto_update_apply: prefs.within("AutoUpdate").typed("Apply"),
-            whole,
-        }
-    }
-
-    /// What we change on a host's own tailscaled, to be given back one day.
-    pub fn keep(&self) -> KeptPrefs {
-        KeptPrefs {
-            advertise_routes: self.advertise_routes.clone(),
-            route_all: self.route_all,
-            no_snat: self.no_snat,
-            no_stateful_filtering: self.no_stateful_filtering,
+            shields_up: prefs.flag("ShieldsUp"),
+            netfilter_mode: NetfilterMode::from_number(prefs.number("NetfilterMode")),
+            auto_update_check: prefs.object("AutoUpdate").flag("Check"),
         }
     }
 }
 
-/// What was set before we came. It can be written to a file and read again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeptPrefs {
-    /// The networks that it advertised.
-    pub advertise_routes: Vec<IpNet>,
-    /// Whether it sent packets to the networks of others.
-    pub route_all: bool,
-    /// Whether packets kept their source.
-    pub no_snat: bool,
-    /// Whether packets passed that belong to no connection. None if nobody had said.
-    pub no_stateful_filtering: Option<bool>,
-}
-
-impl KeptPrefs {
-    /// What has to be said for all to be as it was.
-    pub fn restore(&self) -> PrefsEdit {
-        PrefsEdit {
-            advertise_routes: Some(self.advertise_routes.clone()),
-            route_all: Some(self.route_all),
-            no_snat: Some(self.no_snat),
-            no_stateful_filtering: Some(self.no_stateful_filtering),
-            ..PrefsEdit::default()
-        }
-    }
-}
-
-/// What is to be set; the rest stays as it is.
+/// Prefs to change; `None` leaves a value as it is.
+///
+/// <https://pkg.go.dev/tailscale.com/ipn#MaskedPrefs>
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PrefsEdit {
-    /// The server to join. Only [`Start`](super::Start) makes use of it.
+pub struct MaskedPrefs {
+    /// Has an effect only at a login.
     pub control_url: Option<String>,
-    /// Whether to be a member.
     pub want_running: Option<bool>,
-    /// Whether to be logged out.
     pub logged_out: Option<bool>,
-    /// Whether to send packets to the networks of others.
     pub route_all: Option<bool>,
-    /// Whether to take the host's DNS over.
     pub corp_dns: Option<bool>,
-    /// The name in the mesh.
     pub hostname: Option<String>,
-    /// The networks to advertise: the whole list.
+    /// Replaces the list.
     pub advertise_routes: Option<Vec<IpNet>>,
-    /// The tags to ask for: the whole list.
-    pub advertise_tags: Option<Vec<String>>,
-    /// Whether packets for our networks keep their source.
     pub no_snat: Option<bool>,
-    /// Whether packets pass that belong to no connection; `Some(None)` takes back what was said.
+    /// `Some(None)` makes it unset again.
     pub no_stateful_filtering: Option<Option<bool>>,
-    /// Whether to drop all that others begin.
     pub shields_up: Option<bool>,
-    /// What to do to the host's packet filter.
     pub netfilter_mode: Option<NetfilterMode>,
-    /// Whether to ask Tailscale for updates.
     pub auto_update_check: Option<bool>,
 }
 
-impl PrefsEdit {
-    /// Whether there is nothing to be set.
+impl MaskedPrefs {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Each value that is to be set, by tailscaled's name.
-    fn values(&self) -> Vec<(&'static str, Value)> {
+    /// The values to set, by tailscaled's names.
+    fn values(&self) -> impl Iterator<Item = (&'static str, Value)> {
         let all = [
-            (
-                "ControlURL",
-                self.control_url.as_ref().map(|url| json!(url)),
-            ),
+            ("ControlURL", self.control_url.clone().map(Value::from)),
             ("WantRunning", self.want_running.map(Value::from)),
             ("LoggedOut", self.logged_out.map(Value::from)),
             ("RouteAll", self.route_all.map(Value::from)),
             ("CorpDNS", self.corp_dns.map(Value::from)),
-            ("Hostname", self.hostname.as_ref().map(|name| json!(name))),
+            ("Hostname", self.hostname.clone().map(Value::from)),
             (
                 "AdvertiseRoutes",
                 self.advertise_routes.as_ref().map(|routes| json!(routes)),
-            ),
-            (
-                "AdvertiseTags",
-                self.advertise_tags.as_ref().map(|tags| json!(tags)),
             ),
             ("NoSNAT", self.no_snat.map(Value::from)),
             (
@@ -209,13 +136,12 @@ impl PrefsEdit {
                 self.netfilter_mode.map(|mode| mode.number().into()),
             ),
         ];
-        let set = all.into_iter();
-        set.filter_map(|(name, value)| Some((name, value?)))
-            .collect()
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
     }
 
-    /// The body of a PATCH: each value with a mark that it is meant.
-    pub(super) fn patch(&self) -> Value {
+    /// The body of a PATCH: each value with its `…Set` flag.
+    pub(super) fn to_json(&self) -> Value {
         let mut patch = Map::new();
         for (name, value) in self.values() {
             patch.insert(name.to_owned(), value);
@@ -227,61 +153,88 @@ impl PrefsEdit {
         }
         patch.into()
     }
-
-    fn apply(&self, whole: &mut Map<String, Value>) {
-        for (name, value) in self.values() {
-            whole.insert(name.to_owned(), value);
-        }
-        if let Some(check) = self.auto_update_check {
-            let update = whole
-                .entry("AutoUpdate")
-                .or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(update) = update {
-                update.insert("Check".to_owned(), check.into());
-            }
-        }
-    }
 }
 
-/// All that a tailscaled is told when it starts. It forgets what it was told before.
+/// The full set of prefs for a login: tailscaled sets everything else to zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartPrefs(Map<String, Value>);
 
 impl StartPrefs {
-    /// For a tailscaled that is nobody's but ours: a member with a packet filter, which leaves the
-    /// host's DNS alone, updates nothing, and otherwise does what `edit` says.
-    pub fn fresh(edit: &PrefsEdit) -> Self {
-        let mut whole = Map::new();
-        let ours = PrefsEdit {
+    /// Running, with a packet filter, without DNS and updates; `prefs` takes precedence.
+    pub fn new(prefs: &MaskedPrefs) -> Self {
+        let defaults = MaskedPrefs {
             want_running: Some(true),
             logged_out: Some(false),
             corp_dns: Some(false),
             netfilter_mode: Some(NetfilterMode::On),
-            auto_update_check: Some(false),
-            ..PrefsEdit::default()
+            ..MaskedPrefs::default()
         };
-        ours.apply(&mut whole);
-        edit.apply(&mut whole);
-        Self(whole)
+        let values = defaults.values().chain(prefs.values());
+        let mut all: Map<_, _> = values
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        let check = prefs.auto_update_check.unwrap_or(false);
+        all.insert("AutoUpdate".to_owned(), json!({ "Check": check }));
+        Self(all)
     }
 
-    /// For a tailscaled that others use too: all that it was told before, and what `edit` says.
-    pub fn changed(prefs: &Prefs, edit: &PrefsEdit) -> Self {
-        let mut whole = prefs.whole.clone();
-        let wanted = PrefsEdit {
-            want_running: Some(true),
-            logged_out: Some(false),
-            ..PrefsEdit::default()
-        };
-        wanted.apply(&mut whole);
-        edit.apply(&mut whole);
-        Self(whole)
-    }
-
-    pub(super) fn value(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         self.0.clone().into()
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefs_are_parsed_without_keys() {
+        let prefs = Prefs::parse(&json!({
+            "ControlURL": "https://10.0.0.1:8443", "RouteAll": true, "CorpDNS": false,
+            "WantRunning": true, "LoggedOut": false, "Hostname": "n1", "OperatorUser": "max",
+            "AdvertiseRoutes": ["10.244.1.0/24"], "NoSNAT": true,
+            "NoStatefulFiltering": null, "NetfilterMode": 2, "ShieldsUp": true,
+            "AutoUpdate": { "Check": true, "Apply": null },
+            "Config": { "PrivateNodeKey": "privkey:secret" },
+        }));
+        assert_eq!(prefs.hostname, "n1");
+        assert_eq!(prefs.advertise_routes, ["10.244.1.0/24".parse().unwrap()]);
+        assert_eq!(prefs.netfilter_mode, NetfilterMode::On);
+        assert_eq!(prefs.no_stateful_filtering, None);
+        assert!(prefs.shields_up && prefs.auto_update_check);
+        assert!(!format!("{prefs:?}").contains("secret"));
+    }
+
+    #[test]
+    fn only_changed_prefs_are_in_the_patch() {
+        let prefs = MaskedPrefs {
+            advertise_routes: Some(vec![]),
+            no_stateful_filtering: Some(None),
+            shields_up: Some(false),
+            auto_update_check: Some(false),
+            ..MaskedPrefs::default()
+        };
+        let patch = json!({
+            "AdvertiseRoutes": [], "AdvertiseRoutesSet": true,
+            "NoStatefulFiltering": null, "NoStatefulFilteringSet": true,
+            "ShieldsUp": false, "ShieldsUpSet": true,
+            "AutoUpdate": { "Check": false }, "AutoUpdateSet": { "CheckSet": true },
+        });
+        assert_eq!(prefs.to_json(), patch);
+        assert!(!prefs.is_empty() && MaskedPrefs::default().is_empty());
+    }
+
+    #[test]
+    fn prefs_for_a_login_have_safe_defaults() {
+        let value = StartPrefs::new(&MaskedPrefs::default()).to_json();
+        assert_eq!(value["NetfilterMode"], 2);
+        assert_eq!(value["WantRunning"], true);
+        assert_eq!(value["CorpDNS"], false);
+        assert_eq!(value["AutoUpdate"], json!({ "Check": false }));
+        let prefs = MaskedPrefs {
+            netfilter_mode: Some(NetfilterMode::Off),
+            ..MaskedPrefs::default()
+        };
+        assert_eq!(StartPrefs::new(&prefs).to_json()["NetfilterMode"], 0);
+    }
+}

@@ -1,4 +1,4 @@
-//! What a tailscaled says about itself and the members that it knows.
+//! The status of tailscaled and of the peers that it knows.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,33 +8,29 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::error::clean;
-use super::join::Refusal;
-use super::lenient::Fields;
+use super::join::LoginError;
+use super::lenient::LenientObject;
 
-/// How far a tailscaled has come.
-///
 /// <https://pkg.go.dev/tailscale.com/ipn#State>
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It has only just started, or waits for the server.
+pub enum BackendState {
+    /// Just started, or waiting for the control server.
     NoState,
-    /// Somebody else uses it, which happens on Windows only.
+    /// Windows only.
     InUseOtherUser,
-    /// It has to log in.
     NeedsLogin,
-    /// An administrator has to let it in.
+    /// An administrator has to approve the node.
     NeedsMachineAuth,
-    /// It was told to stop.
+    /// `WantRunning` is false.
     Stopped,
-    /// It is on its way.
     Starting,
-    /// It is a member.
     Running,
-    /// We have never heard of it.
+    /// Unknown to this version of headcni.
     Other(String),
 }
 
-impl State {
+impl BackendState {
+    /// In the order of their numbers on the IPN bus.
     const NAMED: [(Self, &str); 7] = [
         (Self::NoState, "NoState"),
         (Self::InUseOtherUser, "InUseOtherUser"),
@@ -45,13 +41,12 @@ impl State {
         (Self::Running, "Running"),
     ];
 
-    pub(super) fn named(name: &str) -> Self {
+    pub(super) fn from_name(name: &str) -> Self {
         let found = Self::NAMED.into_iter().find(|(_, known)| *known == name);
         found.map_or_else(|| Self::Other(name.to_owned()), |(state, _)| state)
     }
 
-    /// As the event bus has it.
-    pub(super) fn numbered(number: u64) -> Self {
+    pub(super) fn from_number(number: u64) -> Self {
         let found = usize::try_from(number)
             .ok()
             .and_then(|nth| Self::NAMED.get(nth));
@@ -62,7 +57,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for BackendState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let found = Self::NAMED.iter().find(|(state, _)| state == self);
         match (self, found) {
@@ -73,154 +68,140 @@ impl fmt::Display for State {
     }
 }
 
-/// A tailscaled and its mesh at one moment.
+/// <https://pkg.go.dev/tailscale.com/ipn/ipnstate#Status>
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its version.
     pub version: String,
-    /// How far it has come.
-    pub state: State,
-    /// Whether it has a key from an earlier login.
+    pub state: BackendState,
+    /// Whether there is a node key from an earlier login.
     pub has_node_key: bool,
-    /// Where a person can let it in, if it waits for that.
+    /// The URL for an interactive login, if tailscaled waits for one.
     pub auth_url: Option<String>,
-    /// What is wrong, in its own words.
+    /// Health warnings.
     pub health: Vec<String>,
-    /// Its addresses in the mesh.
     pub addresses: Vec<IpAddr>,
-    /// Whether it has an interface that the kernel sends packets by. None if it does not say.
+    /// Whether tailscaled has a TUN device. `None` if it does not report it.
     pub has_tun: Option<bool>,
-    /// Itself, as a member.
-    pub this: Member,
-    /// The other members that it may know of.
-    pub peers: Vec<Member>,
-    /// Members that were told in a way that we don't understand.
-    pub unreadable_peers: usize,
-    /// What names of members end in, without dots around it.
-    pub domain: Option<String>,
+    pub self_node: PeerStatus,
+    pub peers: Vec<PeerStatus>,
+    /// The number of peers that could not be parsed.
+    pub invalid_peers: usize,
+    /// The MagicDNS suffix, without a leading or trailing dot.
+    pub magic_dns_suffix: Option<String>,
 }
 
-/// A member of the mesh.
+/// This node or a peer.
+///
+/// <https://pkg.go.dev/tailscale.com/ipn/ipnstate#PeerStatus>
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Member {
-    /// Its lasting id.
+pub struct PeerStatus {
+    /// The stable node id.
     pub id: String,
-    /// Its number at the server.
+    /// The id at the control server.
     pub node_id: Option<u64>,
-    /// Its public key, as in `nodekey:…`.
-    pub key: String,
-    /// The name that it gave itself.
+    /// As in `nodekey:…`.
+    pub public_key: String,
+    /// The name that the node reports.
     pub host_name: String,
-    /// The name that the server gave it, with a dot at its end.
+    /// The name that the control server gave it, with a trailing dot.
     pub dns_name: String,
-    /// Its addresses in the mesh.
     pub addresses: Vec<IpAddr>,
-    /// The networks that packets may have as their source or destination.
-    pub allowed: Vec<IpNet>,
-    /// The networks that it serves at the moment.
-    pub served: Vec<IpNet>,
-    /// Its tags.
+    pub allowed_ips: Vec<IpNet>,
+    pub primary_routes: Vec<IpNet>,
     pub tags: Vec<String>,
-    /// Where it may be reached without a relay.
-    pub endpoints: Vec<SocketAddr>,
-    /// Where packets go at the moment, unless they go by a relay.
-    pub direct: Option<SocketAddr>,
-    /// Its home relay, used or not.
+    /// Where packets go if the path is direct.
+    pub cur_addr: Option<SocketAddr>,
+    /// The home DERP region, whether in use or not.
     pub relay: String,
-    /// What came from it.
-    pub received_bytes: u64,
-    /// What went to it.
-    pub sent_bytes: u64,
-    /// When a session with it was last agreed on.
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
     pub last_handshake: Option<Timestamp>,
-    /// Whether the server has a connection to it.
+    /// Whether the control server has a connection to it.
     pub is_online: bool,
-    /// Whether something was sent to it lately.
+    /// Whether there was traffic to it recently.
     pub is_active: bool,
-    /// Whether its key has expired.
+    /// Whether its node key has expired.
     pub is_expired: bool,
-    /// When its key expires.
     pub key_expiry: Option<Timestamp>,
 }
 
 impl Status {
-    pub(super) fn read(value: &Value) -> Self {
-        let status = Fields::of(value);
+    pub(super) fn parse(value: &Value) -> Self {
+        let status = LenientObject::of(value);
         let peers = status.value("Peer").and_then(Value::as_object);
-        let told = peers.into_iter().flatten();
-        let (good, bad): (Vec<_>, Vec<_>) = told
-            .map(|(_, peer)| Member::read(peer))
-            .partition(Option::is_some);
-        let domain = status.within("CurrentTailnet").some_text("MagicDNSSuffix");
+        let peers: Vec<_> = peers
+            .into_iter()
+            .flatten()
+            .map(|(_, peer)| PeerStatus::parse(peer))
+            .collect();
+        let health: Vec<String> = status.parsed_list("Health");
+        let suffix = status
+            .object("CurrentTailnet")
+            .non_empty_text("MagicDNSSuffix");
         Self {
             version: status.text("Version"),
-            state: State::named(&status.text("BackendState")),
-            has_node_key: status.is("HaveNodeKey"),
-            auth_url: status.some_text("AuthURL"),
-            health: status
-                .texts("Health")
-                .iter()
-                .map(|text| clean(text))
-                .collect(),
-            addresses: status.all("TailscaleIPs"),
+            state: BackendState::from_name(&status.text("BackendState")),
+            has_node_key: status.flag("HaveNodeKey"),
+            auth_url: status.non_empty_text("AuthURL"),
+            health: health.iter().map(|text| clean(text)).collect(),
+            addresses: status.parsed_list("TailscaleIPs"),
             has_tun: status.typed("TUN"),
-            this: status
+            self_node: status
                 .value("Self")
-                .and_then(Member::read)
+                .and_then(PeerStatus::parse)
                 .unwrap_or_default(),
-            peers: good.into_iter().flatten().collect(),
-            unreadable_peers: bad.len(),
-            domain: domain.or_else(|| status.some_text("MagicDNSSuffix")),
+            invalid_peers: peers.iter().filter(|peer| peer.is_none()).count(),
+            peers: peers.into_iter().flatten().collect(),
+            magic_dns_suffix: suffix.or_else(|| status.non_empty_text("MagicDNSSuffix")),
         }
     }
 
-    /// Whether the server wants a login of it, whatever its state is: one that was a member goes on by what
-    /// it knew.
-    pub fn is_turned_away(&self) -> bool {
-        let is_refused = |text| Refusal::of(text).is_of_server();
-        !self.this.is_online
-            && (self.auth_url.is_some() || self.login_error().is_some_and(is_refused))
+    /// Whether the control server wants a new login of this node. The state does not show it: a node
+    /// that was logged in continues with its last network map.
+    pub fn is_rejected_by_control(&self) -> bool {
+        let is_rejection = |text| LoginError::parse(text).is_from_control();
+        !self.self_node.is_online
+            && (self.auth_url.is_some() || self.login_error().is_some_and(is_rejection))
     }
 
-    /// Why the last login failed, if it did.
+    /// The last login error, from the health warnings.
     pub fn login_error(&self) -> Option<&str> {
         self.health.iter().find_map(|text| login_error(text))
     }
 }
 
-impl Member {
-    /// One without a key is nobody.
-    fn read(value: &Value) -> Option<Self> {
-        let member = Fields::of(value);
+impl PeerStatus {
+    /// `None` without a public key.
+    fn parse(value: &Value) -> Option<Self> {
+        let peer = LenientObject::of(value);
         Some(Self {
-            id: member.text("ID"),
-            node_id: Some(member.number("NodeID")).filter(|id| *id != 0),
-            key: member.some_text("PublicKey")?,
-            host_name: member.text("HostName"),
-            dns_name: member.text("DNSName"),
-            addresses: member.all("TailscaleIPs"),
-            allowed: member.networks("AllowedIPs"),
-            served: member.networks("PrimaryRoutes"),
-            tags: member.texts("Tags"),
-            endpoints: member.all("Addrs"),
-            direct: member.parsed("CurAddr"),
-            relay: member.text("Relay"),
-            received_bytes: member.number("RxBytes"),
-            sent_bytes: member.number("TxBytes"),
-            last_handshake: member.time("LastHandshake"),
-            is_online: member.is("Online"),
-            is_active: member.is("Active"),
-            is_expired: member.is("Expired"),
-            key_expiry: member.time("KeyExpiry"),
+            id: peer.text("ID"),
+            node_id: Some(peer.number("NodeID")).filter(|id| *id != 0),
+            public_key: peer.non_empty_text("PublicKey")?,
+            host_name: peer.text("HostName"),
+            dns_name: peer.text("DNSName"),
+            addresses: peer.parsed_list("TailscaleIPs"),
+            allowed_ips: peer.prefixes("AllowedIPs"),
+            primary_routes: peer.prefixes("PrimaryRoutes"),
+            tags: peer.parsed_list("Tags"),
+            cur_addr: peer.parsed("CurAddr"),
+            relay: peer.text("Relay"),
+            rx_bytes: peer.number("RxBytes"),
+            tx_bytes: peer.number("TxBytes"),
+            last_handshake: peer.time("LastHandshake"),
+            is_online: peer.flag("Online"),
+            is_active: peer.flag("Active"),
+            is_expired: peer.flag("Expired"),
+            key_expiry: peer.time("KeyExpiry"),
         })
     }
 }
 
-/// The part of a complaint that says why a login failed. There is no better way to learn of it.
+/// The login error in a health warning. tailscaled reports it nowhere else.
 ///
 /// <https://github.com/tailscale/tailscale/blob/v1.102.5/health/warnings.go#L106>
-pub(super) fn login_error(text: &str) -> Option<&str> {
-    let (_, error) = text.split_once("last login error was: ")?;
+pub(super) fn login_error(warning: &str) -> Option<&str> {
+    let (_, error) = warning.split_once("last login error was: ")?;
     Some(error.trim()).filter(|error| !error.is_empty())
 }
 

@@ -1,11 +1,11 @@
-//! HTTP/1.1 over the socket: a connection per call, each with a time limit and an end.
+//! HTTP/1.1 over the unix socket: one connection per call, with a timeout and a size limit.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::{Method, Request, Response, StatusCode, header};
+use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -13,19 +13,18 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Error;
 
-/// tailscaled answers to no other name, so that a web page can't make a browser call it.
+/// tailscaled accepts no other host, as a defence against DNS rebinding.
 const HOST: &str = "local-tailscaled.sock";
-/// A status of 10,000 members has some 20 MB.
-const MOST_BYTES: usize = 64 << 20;
+/// A status with 10,000 peers has some 20 MB.
+const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// A question.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     method: Method,
-    /// After `/localapi/v0/`, with its query.
+    /// Path and query after `/localapi/v0/`.
     path: String,
     body: Bytes,
-    limit: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl Call {
@@ -46,114 +45,112 @@ impl Call {
             method,
             path: path.into(),
             body: Bytes::new(),
-            limit: None,
+            timeout: None,
         }
     }
 
-    /// Sends JSON along.
-    pub(super) fn with(mut self, body: &serde_json::Value) -> Self {
+    pub(super) fn with_body(mut self, body: &serde_json::Value) -> Self {
         self.body = body.to_string().into();
         self
     }
 
-    /// Takes another time than usual.
-    pub(super) fn within(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
+    pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
-    /// What errors name it: never what it carries.
+    /// For errors: without the query and the body, which may contain keys.
     pub(super) fn name(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
     }
 }
 
-/// An answer that is still coming in.
+/// A response whose body is still being received.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) body: Incoming,
-    /// Drives the connection, and ends it with this.
+    /// Drives the connection, and closes it when dropped.
     _connection: AbortOnDropHandle<()>,
 }
 
-/// The way to a tailscaled.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
     socket: PathBuf,
-    limit: Duration,
+    timeout: Duration,
 }
 
 impl Transport {
-    pub(super) fn new(socket: PathBuf, limit: Duration) -> Self {
-        Self { socket, limit }
+    pub(super) fn new(socket: PathBuf, timeout: Duration) -> Self {
+        Self { socket, timeout }
     }
 
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(super) async fn call(&self, call: Call) -> Result<Bytes, Error> {
-        let (status, body) = self.ask(call.clone()).await?;
-        if status.is_success() {
-            return Ok(body);
-        }
-        Err(Error::answered(&call.name(), status, &body))
+        let (name, limit) = (call.name(), call.timeout);
+        let exchange = async {
+            let stream = self.send(call).await?;
+            collect(&name, stream.body).await
+        };
+        self.within(limit, &name, exchange).await
     }
 
-    /// The same, where an answer that is no success is an answer too.
-    pub(super) async fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
-        let (name, limit) = (call.name(), call.limit.unwrap_or(self.limit));
-        let work = async {
-            let (response, _connection) = self.send(call).await?;
-            let status = response.status();
-            let body = collect(&name, response.into_body()).await?;
-            Ok((status, body))
-        };
-        let late = |_| Error::Late {
-            call: name.clone(),
-            limit,
-        };
-        timeout(limit, work).await.map_err(late)?
-    }
-
-    /// Asks for an answer that has no end.
+    /// Sends a request whose response has no end.
     pub(super) async fn stream(&self, call: Call) -> Result<Stream, Error> {
-        let (name, limit) = (call.name(), call.limit.unwrap_or(self.limit));
-        let work = async {
-            let (response, connection) = self.send(call).await?;
-            let (head, body) = response.into_parts();
-            if head.status.is_success() {
-                return Ok(Stream {
-                    body,
-                    _connection: connection,
-                });
-            }
-            let text = collect(&name, body).await?;
-            Err(Error::answered(&name, head.status, &text))
-        };
-        let late = |_| Error::Late {
-            call: name.clone(),
-            limit,
-        };
-        timeout(limit, work).await.map_err(late)?
+        let (name, limit) = (call.name(), call.timeout);
+        self.within(limit, &name, self.send(call)).await
     }
 
-    async fn send(&self, call: Call) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), Error> {
+    async fn within<T>(
+        &self,
+        limit: Option<Duration>,
+        call: &str,
+        exchange: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let limit = limit.unwrap_or(self.timeout);
+        let expired = |_| Error::Timeout {
+            call: call.to_owned(),
+            limit,
+        };
+        timeout(limit, exchange).await.map_err(expired)?
+    }
+
+    /// Returns a successful response; any other status is an error.
+    async fn send(&self, call: Call) -> Result<Stream, Error> {
         let name = call.name();
-        let broken = |source: Box<dyn std::error::Error + Send + Sync>| Error::Broken {
+        let (response, connection) = self.exchange(call).await?;
+        let (head, body) = response.into_parts();
+        if head.status.is_success() {
+            return Ok(Stream {
+                body,
+                _connection: connection,
+            });
+        }
+        let text = collect(&name, body).await?;
+        Err(Error::from_status(&name, head.status, &text))
+    }
+
+    async fn exchange(
+        &self,
+        call: Call,
+    ) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), Error> {
+        let name = call.name();
+        let broken = |source: Box<dyn std::error::Error + Send + Sync>| Error::Connection {
             call: name.clone(),
             source,
         };
         let stream = UnixStream::connect(&self.socket)
             .await
-            .map_err(|source| Error::connect(self.socket.clone(), source))?;
+            .map_err(|source| Error::from_connect(self.socket.clone(), source))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(error.into()))?;
         let connection = AbortOnDropHandle::new(tokio::spawn(async move {
-            // Whoever waits for the answer is told of it.
+            // The reader of the response gets the error.
             let _ = connection.await;
         }));
         let request = Request::builder()
@@ -171,13 +168,13 @@ impl Transport {
 }
 
 async fn collect(call: &str, body: Incoming) -> Result<Bytes, Error> {
-    match Limited::new(body, MOST_BYTES).collect().await {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong {
+        Err(error) if error.is::<LengthLimitError>() => Err(Error::ResponseTooLarge {
             call: call.to_owned(),
-            limit_bytes: MOST_BYTES,
+            limit_bytes: MAX_BODY_BYTES,
         }),
-        Err(source) => Err(Error::Broken {
+        Err(source) => Err(Error::Connection {
             call: call.to_owned(),
             source,
         }),

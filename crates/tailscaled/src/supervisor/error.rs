@@ -1,87 +1,58 @@
-//! What can go wrong with a tailscaled of our own.
+//! What can go wrong with a supervised tailscaled.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why there is no tailscaled.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of its state directory can't be used.
-    #[error("{attempt} {}", .path.display())]
+    #[error("failed to {action} {}", .path.display())]
     File {
-        /// What was tried.
-        attempt: &'static str,
-        /// With which file.
+        action: &'static str,
         path: PathBuf,
-        /// Why it failed.
         #[source]
         source: io::Error,
     },
-    /// Somebody else starts or stops one, and does not come to an end.
     #[error(
-        "another process has held {} for {waited:?}: end the other headcni-daemon",
+        "another process has locked {} for {waited:?}: stop the other headcni-daemon",
         .path.display()
     )]
-    Locked {
-        /// The lock.
-        path: PathBuf,
-        /// How long we waited.
-        waited: Duration,
-    },
-    /// Somebody whom we don't know listens where ours would.
+    Locked { path: PathBuf, waited: Duration },
     #[error(
-        "start a tailscaled: {} listens at {} and was not started by headcni: end it, for two \
-         would destroy each other's rules",
-        who(*.pid),
+        "failed to start tailscaled: {} listens on {} and was not started by headcni: stop it, because \
+         two tailscaleds destroy each other's rules",
+        process_name(*.pid),
         .socket.display()
     )]
-    Taken {
-        /// The socket.
+    SocketInUse {
         socket: PathBuf,
-        /// The other process, unless it is out of sight.
+        /// `None` if the process is in another PID namespace.
         pid: Option<u32>,
     },
-    /// The network namespace can't be entered.
-    #[error("enter the network namespace {}", .path.display())]
-    Namespace {
-        /// Where it is.
+    #[error("failed to enter the netns {}", .path.display())]
+    Netns {
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The program can't be started.
-    #[error("start {}: see that tailscaled is installed there", .program.display())]
+    #[error("failed to start {}: check that tailscaled is installed there", .program.display())]
     Spawn {
-        /// The program.
         program: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The process can't be looked at or signalled.
-    #[error("{attempt} process {pid} of tailscaled")]
+    #[error("failed to {action} tailscaled process {pid}")]
     Process {
-        /// What was tried.
-        attempt: &'static str,
-        /// The process.
+        action: &'static str,
         pid: u32,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// It does not end, whatever it is told.
-    #[error("process {pid} of tailscaled has not ended {waited:?} after SIGKILL")]
-    Immortal {
-        /// The process.
-        pid: u32,
-        /// How long we waited.
-        waited: Duration,
-    },
+    #[error("tailscaled process {pid} is still running {waited:?} after SIGKILL")]
+    StillRunning { pid: u32, waited: Duration },
 }
 
-fn who(pid: Option<u32>) -> String {
+fn process_name(pid: Option<u32>) -> String {
     pid.map_or_else(
         || "another process".to_owned(),
         |pid| format!("process {pid}"),
@@ -90,19 +61,19 @@ fn who(pid: Option<u32>) -> String {
 
 impl Error {
     pub(super) fn file<'a>(
-        attempt: &'static str,
+        action: &'static str,
         path: &'a Path,
     ) -> impl Fn(io::Error) -> Self + 'a {
         move |source| Self::File {
-            attempt,
+            action,
             path: path.to_owned(),
             source,
         }
     }
 
-    pub(super) fn process(attempt: &'static str, pid: u32) -> impl Fn(io::Error) -> Self {
+    pub(super) fn process(action: &'static str, pid: u32) -> impl Fn(io::Error) -> Self {
         move |source| Self::Process {
-            attempt,
+            action,
             pid,
             source,
         }

@@ -1,4 +1,4 @@
-//! A process by its number, and what `/proc` tells about it.
+//! A process, identified by pid and start time, and its files in `/proc`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,63 +17,61 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The thread that waits for an end does nothing else.
+/// The thread only waits for the process to exit.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Which process, for good: numbers are used again, but not at the same tick of the clock.
+/// Pids are reused, but not with the same start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) pid: u32,
-    /// Ticks from boot to its start: `starttime`, <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>.
+    /// `starttime` in clock ticks since boot: <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>.
     pub(super) started: u64,
 }
 
 impl Identity {
-    /// The process that has this number now, unless it has ended.
+    /// The process with this pid, unless it has exited.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, started) = state_and_start(&stat)?;
-        // Ended, though nobody has asked how.
-        let has_ended = ["Z", "X"].contains(&state);
-        (!has_ended).then_some(Self { pid, started })
+        let has_exited = ["Z", "X"].contains(&state);
+        (!has_exited).then_some(Self { pid, started })
     }
 
-    /// The process that has this number still, though it may have ended.
-    fn even_ended(pid: u32) -> Option<Self> {
+    /// The same, including zombies.
+    fn of_any_state(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (_, started) = state_and_start(&stat)?;
         Some(Self { pid, started })
     }
 
-    /// Its command line.
     pub(super) fn arguments(self) -> io::Result<Vec<OsString>> {
-        self.words("cmdline")
+        self.read_list("cmdline")
     }
 
-    /// The environment that it was started with, as `NAME=value`.
+    /// The initial environment, as `NAME=value`.
     pub(super) fn environment(self) -> io::Result<Vec<OsString>> {
-        self.words("environ")
+        self.read_list("environ")
     }
 
-    /// The file that it runs, by device and inode.
+    /// The executable, by device and inode.
     pub(super) fn program(self) -> io::Result<(u64, u64)> {
         inode(&self.file("exe"))
     }
 
-    /// The network namespace that it is in, by device and inode.
+    /// The netns, by device and inode.
     pub(super) fn netns(self) -> io::Result<(u64, u64)> {
         inode(&self.file("ns/net"))
     }
 
-    fn words(self, name: &str) -> io::Result<Vec<OsString>> {
+    fn read_list(self, name: &str) -> io::Result<Vec<OsString>> {
         let text = fs::read(self.file(name))?;
-        let words = text.split(|byte| *byte == 0);
-        let mut words: Vec<_> = words
-            .map(|word| OsString::from_vec(word.to_vec()))
+        let mut items: Vec<_> = text
+            .split(|byte| *byte == 0)
+            .map(|item| OsString::from_vec(item.to_vec()))
             .collect();
-        // There is a zero after the last one, too.
-        words.pop();
-        Ok(words)
+        // The last item ends with a zero byte too.
+        items.pop();
+        Ok(items)
     }
 
     fn file(self, name: &str) -> PathBuf {
@@ -81,13 +79,13 @@ impl Identity {
     }
 }
 
-/// Which file this is.
+/// Device and inode of a file.
 pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
     let found = fs::metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
-/// Fields 3 and 22. The second one is the name, which can have anything in it.
+/// Fields 3 and 22. Field 2 is the name, which may contain spaces and brackets.
 fn state_and_start(stat: &str) -> Option<(&str, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
@@ -95,26 +93,25 @@ fn state_and_start(stat: &str) -> Option<(&str, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// All processes.
 pub(super) fn all() -> io::Result<Vec<Identity>> {
     let entries = fs::read_dir("/proc")?;
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     Ok(numbers.filter_map(Identity::of).collect())
 }
 
-/// A process that is held on to: what is done to it is done to no other one.
+/// A pidfd, so that signals reach no other process.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) identity: Identity,
     pidfd: Arc<OwnedFd>,
-    ended: watch::Receiver<bool>,
-    /// Once this is closed, nobody wants to know of the end any more.
-    _interest: PipeWriter,
+    exited: watch::Receiver<bool>,
+    /// Closing it stops the waiting thread.
+    _cancel: PipeWriter,
 }
 
 impl Process {
-    /// Takes hold of a process. None if it has ended.
-    pub(super) fn hold(identity: Identity) -> io::Result<Option<Self>> {
+    /// `None` if the process has exited.
+    pub(super) fn open(identity: Identity) -> io::Result<Option<Self>> {
         let raw = i32::try_from(identity.pid).ok().and_then(Pid::from_raw);
         let Some(pid) = raw else {
             return Ok(None);
@@ -124,60 +121,58 @@ impl Process {
             Err(Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // Between the look and the hold, the number may have gone to another one, or it has ended: a
-        // child of ours would stay as a zombie.
+        // The pid may have been reused before pidfd_open, or the process has exited: if it is a child, it
+        // would stay a zombie.
         if Identity::of(identity.pid) != Some(identity) {
-            if Identity::even_ended(identity.pid) == Some(identity) {
+            if Identity::of_any_state(identity.pid) == Some(identity) {
                 reap(&pidfd);
             }
             return Ok(None);
         }
-        let (disinterest, interest) = io::pipe()?;
-        let (sender, ended) = watch::channel(false);
-        let waited_for = Arc::clone(&pidfd);
+        let (cancelled, cancel) = io::pipe()?;
+        let (sender, exited) = watch::channel(false);
+        let watched = Arc::clone(&pidfd);
         thread::Builder::new()
-            .name("tailscaled-end".to_owned())
+            .name("tailscaled-exit".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                if has_ended(&waited_for, &disinterest) {
+                if wait_for_exit(&watched, &cancelled) {
                     sender.send_replace(true);
                 }
             })?;
         Ok(Some(Self {
             identity,
             pidfd,
-            ended,
-            _interest: interest,
+            exited,
+            _cancel: cancel,
         }))
     }
 
-    /// Waits for its end; for how it ended, if it is our child. Nothing is lost if this is
-    /// cancelled.
-    pub(super) async fn ended(&self) -> io::Result<Option<String>> {
-        let mut ended = self.ended.clone();
-        let seen = ended.wait_for(|has_ended| *has_ended).await;
-        seen.map_err(|_| io::Error::other("the kernel does not tell of its end"))?;
+    /// Waits until the process exits. Returns its exit status if it is a child. Cancel-safe.
+    pub(super) async fn exited(&self) -> io::Result<Option<String>> {
+        let mut exited = self.exited.clone();
+        let result = exited.wait_for(|has_exited| *has_exited).await;
+        result.map_err(|_| io::Error::other("failed to poll the pidfd"))?;
         Ok(reap(&self.pidfd))
     }
 
-    /// The same, if it comes in time.
-    pub(super) async fn ended_within(&self, limit: Duration) -> io::Result<bool> {
-        match timeout(limit, self.ended()).await {
-            Ok(end) => end.map(|_| true),
+    pub(super) async fn exited_within(&self, limit: Duration) -> io::Result<bool> {
+        match timeout(limit, self.exited()).await {
+            Ok(exit) => exit.map(|_| true),
             Err(_) => Ok(false),
         }
     }
 
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         match rustix::process::pidfd_send_signal(&self.pidfd, signal) {
-            // It has ended, which is what signals are for.
+            // It has exited already.
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// A child of ours would stay as a zombie; one of an earlier daemon is somebody else's.
+/// Reaps a child; an adopted process has another parent.
 fn reap(pidfd: &OwnedFd) -> Option<String> {
     let id = WaitId::PidFd(pidfd.as_fd());
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
@@ -189,12 +184,12 @@ fn reap(pidfd: &OwnedFd) -> Option<String> {
     }
 }
 
-/// Waits for the end of a process, or of the interest in it; blocks.
-fn has_ended(pidfd: &OwnedFd, disinterest: &PipeReader) -> bool {
+/// Blocks until the process exits (true) or the wait is cancelled (false).
+fn wait_for_exit(pidfd: &OwnedFd, cancelled: &PipeReader) -> bool {
     loop {
         let mut sources = [
             PollFd::new(pidfd, PollFlags::IN),
-            PollFd::new(disinterest, PollFlags::IN),
+            PollFd::new(cancelled, PollFlags::IN),
         ];
         match poll(&mut sources, None) {
             Ok(_) if !sources[0].revents().is_empty() => return true,
@@ -212,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_is_found_behind_any_name() {
+    fn the_start_time_is_found_after_any_process_name() {
         let rest = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
         let found = |stat: &str| state_and_start(stat).map(|(state, at)| (state.to_owned(), at));
         for state in ["S", "Z"] {
@@ -224,58 +219,52 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_among_all() {
+    fn the_process_list_contains_this_process() {
         let own = Identity::of(std::process::id()).unwrap();
         assert!(all().unwrap().contains(&own));
         let arguments: Vec<OsString> = std::env::args_os().collect();
         assert_eq!(own.arguments().unwrap(), arguments);
     }
 
-    #[expect(
-        clippy::zombie_processes,
-        reason = "that there is none is what is shown"
-    )]
+    #[expect(clippy::zombie_processes, reason = "the test checks that none is left")]
     #[tokio::test]
-    async fn the_end_of_a_child_is_seen_and_leaves_no_zombie() {
+    async fn the_exit_of_a_child_is_reported_and_leaves_no_zombie() {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let identity = Identity::of(child.id()).unwrap();
-        let process = Process::hold(identity).unwrap().unwrap();
+        let process = Process::open(identity).unwrap().unwrap();
         assert!(
             !process
-                .ended_within(Duration::from_millis(1))
+                .exited_within(Duration::from_millis(1))
                 .await
                 .unwrap()
         );
         process.signal(Signal::KILL).unwrap();
-        assert_eq!(process.ended().await.unwrap().as_deref(), Some("signal 9"));
+        assert_eq!(process.exited().await.unwrap().as_deref(), Some("signal 9"));
         assert!(!Path::new(&format!("/proc/{}", identity.pid)).exists());
         process.signal(Signal::KILL).unwrap();
-        assert!(Process::hold(identity).unwrap().is_none());
+        assert!(Process::open(identity).unwrap().is_none());
     }
 
-    #[expect(
-        clippy::zombie_processes,
-        reason = "that there is none is what is shown"
-    )]
+    #[expect(clippy::zombie_processes, reason = "the test checks that none is left")]
     #[test]
-    fn a_child_that_ends_before_it_is_held_leaves_no_zombie() {
+    fn a_child_that_exits_before_it_is_opened_leaves_no_zombie() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let identity = Identity::of(child.id()).unwrap();
         child.kill().unwrap();
-        // It has ended, and is still there for whoever asks how.
+        // Wait until it is a zombie.
         let pid = Pid::from_child(&child);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         rustix::process::waitid(WaitId::Pid(pid), options).unwrap();
         assert_eq!(Identity::of(identity.pid), None);
-        assert_eq!(Identity::even_ended(identity.pid), Some(identity));
-        assert!(Process::hold(identity).unwrap().is_none());
+        assert_eq!(Identity::of_any_state(identity.pid), Some(identity));
+        assert!(Process::open(identity).unwrap().is_none());
         assert!(!Path::new(&format!("/proc/{}", identity.pid)).exists());
     }
 
     #[tokio::test]
-    async fn a_number_with_another_start_is_another_process() {
+    async fn a_pid_with_another_start_time_is_another_process() {
         let mut identity = Identity::of(std::process::id()).unwrap();
         identity.started += 1;
-        assert!(Process::hold(identity).unwrap().is_none());
+        assert!(Process::open(identity).unwrap().is_none());
     }
 }

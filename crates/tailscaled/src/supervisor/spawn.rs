@@ -1,4 +1,4 @@
-//! Starting the process, so that it lives on without us.
+//! Starts tailscaled so that it outlives this process.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,12 +12,12 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::Tailscaled;
+use super::TailscaledSpec;
 use super::error::Error;
 use super::process::Identity;
 
-impl Tailscaled {
-    /// Starts it; blocks for some milliseconds.
+impl TailscaledSpec {
+    /// Blocks for some milliseconds.
     pub(super) fn spawn(
         &self,
         variables: &BTreeMap<OsString, OsString>,
@@ -40,26 +40,25 @@ impl Tailscaled {
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
-            // What is sent to our group, as by Ctrl-C, is not meant for it.
+            // Signals for our process group, such as Ctrl-C, must not reach it.
             .process_group(0);
         let mut child = match &self.netns {
             None => command.spawn().map_err(failed)?,
             Some(netns) => spawn_in(netns, &mut command)?.map_err(failed)?,
         };
-        // Nobody has waited for it yet, so the number is still its own.
+        // The child is not reaped yet, so its pid is not reused.
         if let Some(identity) = Identity::of(child.id()) {
             return Ok(identity);
         }
-        let end = child.wait().map_err(failed)?;
-        let text = format!("it has ended at once, with {end}: see its log");
+        let status = child.wait().map_err(failed)?;
+        let text = format!("it exited immediately with {status}: see its log");
         Err(failed(io::Error::other(text)))
     }
 }
 
-/// A namespace is a thread's own, and children are born in that of their thread. Threads of a pool
-/// are used again, so this takes one of its own.
+/// A child starts in the netns of its thread. Pool threads are reused, so this uses its own thread.
 fn spawn_in(netns: &Path, command: &mut Command) -> Result<io::Result<Child>, Error> {
-    let failed = |source| Error::Namespace {
+    let failed = |source| Error::Netns {
         path: netns.to_owned(),
         source,
     };

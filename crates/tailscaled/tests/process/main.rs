@@ -1,16 +1,13 @@
-//! The real tailscaled, and the real Headscale that it joins, in namespaces of the lab.
+//! A real tailscaled and a real Headscale in lab nodes.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "whatever fails outside the code under test shall end the test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failed setup ends the test")]
 
-mod faults;
-mod joining;
-mod life;
-mod logs;
-mod members;
-mod policies;
+mod harness;
+mod join;
+mod localapi_errors;
+mod log_rotation;
+mod no_calls_home;
+mod packet_filter;
+mod peers;
 mod prefs;
-mod quiet;
-mod scene;
+mod supervisor;

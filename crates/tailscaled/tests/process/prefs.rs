@@ -1,27 +1,26 @@
-//! What a tailscaled is told, and told back.
+//! Prefs are changed, read back and restored.
 
 use lab::Node;
-use tailscaled::localapi::{Error, KeptPrefs, NetfilterMode, PrefsEdit};
+use tailscaled::localapi::{Error, MaskedPrefs, NetfilterMode};
 
-use crate::scene::{Place, answers, usual};
+use crate::harness::{TailscaledFixture, await_ready, node_prefs};
 
 #[tokio::test]
-async fn what_is_changed_can_be_restored() {
+async fn changed_prefs_can_be_restored() {
     let node = Node::new("n1").unwrap();
-    let place = Place::new(&node, None);
-    let mut supervisor = place.supervisor();
+    let tailscaled = TailscaledFixture::new(&node, None);
+    let mut supervisor = tailscaled.supervisor();
     supervisor.ensure().await.unwrap();
-    let api = place.api();
-    answers(&api).await;
+    let api = tailscaled.api();
+    await_ready(&api).await;
 
     let before = api.prefs().await.unwrap();
     assert_eq!(before.netfilter_mode, NetfilterMode::On);
-    let kept = serde_json::to_string(&before.keep()).unwrap();
 
-    let edit = PrefsEdit {
+    let edit = MaskedPrefs {
         corp_dns: Some(false),
         auto_update_check: Some(false),
-        ..usual("other", "10.244.1.0/24")
+        ..node_prefs("other", "10.244.1.0/24")
     };
     let now = api.edit_prefs(&edit).await.unwrap();
     assert_eq!(now.hostname, "other");
@@ -30,31 +29,32 @@ async fn what_is_changed_can_be_restored() {
     assert!(now.no_snat && now.route_all && !now.corp_dns && !now.auto_update_check);
     assert_eq!(api.prefs().await.unwrap(), now);
 
-    let kept: KeptPrefs = serde_json::from_str(&kept).unwrap();
-    api.edit_prefs(&kept.restore()).await.unwrap();
-    let after = api.prefs().await.unwrap();
-    assert_eq!(after.keep(), before.keep());
+    let restore = MaskedPrefs {
+        advertise_routes: Some(before.advertise_routes.clone()),
+        no_stateful_filtering: Some(before.no_stateful_filtering),
+        ..MaskedPrefs::default()
+    };
+    let after = api.edit_prefs(&restore).await.unwrap();
+    assert_eq!(after.advertise_routes, before.advertise_routes);
+    assert_eq!(after.no_stateful_filtering, before.no_stateful_filtering);
     assert_eq!(after.hostname, "other");
 
-    // None of what was said, true or false, is a third value.
+    // It has three values: true, false and unset.
     for value in [Some(true), Some(false), None] {
-        let edit = PrefsEdit {
+        let edit = MaskedPrefs {
             no_stateful_filtering: Some(value),
-            ..PrefsEdit::default()
+            ..MaskedPrefs::default()
         };
         let now = api.edit_prefs(&edit).await.unwrap();
         assert_eq!(now.no_stateful_filtering, value);
-        assert_eq!(
-            api.prefs().await.unwrap().keep().no_stateful_filtering,
-            value
-        );
+        assert_eq!(api.prefs().await.unwrap().no_stateful_filtering, value);
     }
 
-    let bad = PrefsEdit {
+    let bad = MaskedPrefs {
         advertise_routes: Some(vec!["10.0.0.1/24".parse().unwrap()]),
-        ..PrefsEdit::default()
+        ..MaskedPrefs::default()
     };
     let error = api.edit_prefs(&bad).await.unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert!(matches!(error, Error::Status { .. }), "{error}");
     assert!(error.to_string().contains("non-address bits"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use headscale::PreAuthKey;
 use ipnet::IpNet;
-use tailscaled::localapi::{AuthKey, JoinError, Start};
+use tailscaled::localapi::{AuthKey, JoinError, StartOptions};
 
 use super::{Membership, NOBODYS};
 use crate::control_server::{ControlServer, KEY_LIFE, doubled};
@@ -112,7 +112,7 @@ impl Membership {
         let key = key.inspect_err(|message| {
             self.logins.fail(message, AFTER_FAILURE, Instant::now());
         })?;
-        let start = Start {
+        let start = StartOptions {
             auth_key: Some(key.key),
             prefs: observe::start_prefs(own, advertised(desired, observed, settings)),
         };
@@ -126,7 +126,7 @@ impl Membership {
                 format!("{message}; it was the key that was given, for none can be made: {why}");
         }
         let waits = match &error {
-            JoinError::Refused(refusal) if refusal.is_final() => AFTER_REFUSAL,
+            JoinError::Login(error) if error.is_permanent() => AFTER_REFUSAL,
             _ => AFTER_FAILURE,
         };
         self.logins.fail(&message, waits, Instant::now());

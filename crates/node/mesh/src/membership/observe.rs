@@ -1,7 +1,7 @@
 //! A tailscaled in the words of [`plan`](crate::plan), and back.
 
 use ipnet::IpNet;
-use tailscaled::localapi::{Member, Prefs, PrefsEdit, StartPrefs, State, Status};
+use tailscaled::localapi::{BackendState, MaskedPrefs, PeerStatus, Prefs, StartPrefs, Status};
 
 use crate::membership::plan::{
     self, HeadscaleView, LoginState, ManagedPrefs, Observed, OtherDevice, PrefsPatch,
@@ -22,7 +22,7 @@ pub(crate) fn observed(status: &Status, prefs: &Prefs, server: HeadscaleView) ->
             takes_dns: prefs.corp_dns,
             shields_up: prefs.shields_up,
         },
-        serving: status.this.served.clone(),
+        serving: status.self_node.primary_routes.clone(),
         peers: status
             .peers
             .iter()
@@ -31,7 +31,7 @@ pub(crate) fn observed(status: &Status, prefs: &Prefs, server: HeadscaleView) ->
                 name: name(peer),
                 is_namesake: false,
                 is_gone: false,
-                routes: peer.served.clone(),
+                routes: peer.primary_routes.clone(),
             })
             .collect(),
         server,
@@ -39,7 +39,7 @@ pub(crate) fn observed(status: &Status, prefs: &Prefs, server: HeadscaleView) ->
 }
 
 /// What the server calls a member. Its own word for itself can be another's name.
-fn name(peer: &Member) -> String {
+fn name(peer: &PeerStatus) -> String {
     let given = peer.dns_name.split('.').next().unwrap_or_default();
     if given.is_empty() {
         return peer.host_name.clone();
@@ -49,44 +49,47 @@ fn name(peer: &Member) -> String {
 
 fn login(status: &Status) -> LoginState {
     match status.state {
-        State::NoState | State::Starting | State::Running if status.is_turned_away() => {
+        BackendState::NoState | BackendState::Starting | BackendState::Running
+            if status.is_rejected_by_control() =>
+        {
             LoginState::Needed
         }
-        State::NeedsLogin => LoginState::Needed,
-        State::NeedsMachineAuth => LoginState::Awaited,
-        State::Stopped => LoginState::Stopped,
-        State::Running if status.this.is_expired => LoginState::Needed,
-        State::Running => LoginState::Running,
-        State::NoState | State::InUseOtherUser | State::Starting | State::Other(_) => {
-            LoginState::Starting
-        }
+        BackendState::NeedsLogin => LoginState::Needed,
+        BackendState::NeedsMachineAuth => LoginState::Awaited,
+        BackendState::Stopped => LoginState::Stopped,
+        BackendState::Running if status.self_node.is_expired => LoginState::Needed,
+        BackendState::Running => LoginState::Running,
+        BackendState::NoState
+        | BackendState::InUseOtherUser
+        | BackendState::Starting
+        | BackendState::Other(_) => LoginState::Starting,
     }
 }
 
 /// What other members say that they serve.
 pub(crate) fn claims(status: &Status) -> Vec<Advertisement> {
-    let claim = |peer: &Member| Advertisement {
+    let claim = |peer: &PeerStatus| Advertisement {
         id: lasting_id(peer).to_owned(),
         node: name(peer),
         tags: peer.tags.clone(),
         addresses: peer.addresses.clone(),
-        served: peer.served.clone(),
+        served: peer.primary_routes.clone(),
     };
     status.peers.iter().map(claim).collect()
 }
 
 /// What tells a member from all others: the server's number for it, or its key where there is none.
-fn lasting_id(member: &Member) -> &str {
+fn lasting_id(member: &PeerStatus) -> &str {
     if member.id.is_empty() {
-        &member.key
+        &member.public_key
     } else {
         &member.id
     }
 }
 
 /// A change, as tailscaled takes it.
-pub(crate) fn prefs_edit(edit: &PrefsPatch) -> PrefsEdit {
-    PrefsEdit {
+pub(crate) fn prefs_edit(edit: &PrefsPatch) -> MaskedPrefs {
+    MaskedPrefs {
         want_running: edit.run.then_some(true),
         hostname: edit.hostname.clone(),
         advertise_routes: edit.advertised.clone(),
@@ -95,20 +98,20 @@ pub(crate) fn prefs_edit(edit: &PrefsPatch) -> PrefsEdit {
         no_stateful_filtering: edit.pass_stateless.then_some(Some(true)),
         corp_dns: edit.leave_dns.then_some(false),
         shields_up: edit.lower_shields.then_some(false),
-        ..PrefsEdit::default()
+        ..MaskedPrefs::default()
     }
 }
 
 /// All that our own is told with its login.
 pub(crate) fn start_prefs(own: &ManagedPrefs, routes: Vec<IpNet>) -> StartPrefs {
-    StartPrefs::fresh(&PrefsEdit {
+    StartPrefs::new(&MaskedPrefs {
         control_url: Some(own.server.clone()),
         hostname: Some(own.hostname.clone()),
         advertise_routes: Some(routes),
         route_all: Some(true),
         no_snat: Some(true),
         no_stateful_filtering: Some(Some(true)),
-        ..PrefsEdit::default()
+        ..MaskedPrefs::default()
     })
 }
 
@@ -119,10 +122,10 @@ mod tests {
     #[test]
     fn a_member_is_called_as_the_server_calls_it() {
         let called = |dns_name: &str| {
-            name(&Member {
+            name(&PeerStatus {
                 host_name: "node-1".to_owned(),
                 dns_name: dns_name.to_owned(),
-                ..Member::default()
+                ..PeerStatus::default()
             })
         };
         assert_eq!(called("node-1-x7.tail.test."), "node-1-x7");
@@ -131,11 +134,11 @@ mod tests {
 
     #[test]
     fn a_member_is_known_by_what_it_did_not_choose() {
-        let member = |id: &str| Member {
+        let member = |id: &str| PeerStatus {
             id: id.to_owned(),
-            key: "nodekey:ab".to_owned(),
+            public_key: "nodekey:ab".to_owned(),
             host_name: "n1".to_owned(),
-            ..Member::default()
+            ..PeerStatus::default()
         };
         assert_eq!(lasting_id(&member("7")), "7");
         assert_eq!(lasting_id(&member("")), "nodekey:ab");

@@ -76,7 +76,7 @@ impl Membership {
         self.count(desired, observed, status, &tag).await;
 
         let is_ours = desired.own.is_some();
-        let untagged = conditions::untagged(observed, &status.this, &tag, is_ours);
+        let untagged = conditions::untagged(observed, &status.self_node, &tag, is_ours);
         let served = routed.clone().and(untagged);
         let left_out = conditions::left_out(&inputs.outside.left_out);
         let link = interface::of(self.mode, &config.tailscale.interface, status, &host);
@@ -91,7 +91,12 @@ impl Membership {
         let mut told = vec![
             (
                 Condition::MeshJoined,
-                conditions::joined(observed, is_ours, &status.this.host_name, &status.health),
+                conditions::joined(
+                    observed,
+                    is_ours,
+                    &status.self_node.host_name,
+                    &status.health,
+                ),
             ),
             (
                 Condition::PodCidrUnique,
@@ -258,7 +263,7 @@ impl Membership {
         let all = [
             Credential {
                 name: "node-key",
-                expires: status.this.key_expiry,
+                expires: status.self_node.key_expiry,
                 remedy: renewal(self.mode, can_make, self.logins.keys.pre_auth_key.is_some()),
             },
             Credential {

@@ -198,7 +198,7 @@ async fn a_login_that_fails_is_not_tried_again_at_every_sign() {
     let expired = fake.world().count("POST /api/v1/preauthkey/expire");
     assert_eq!(expired, 1);
     let (_, why) = told(&session, Condition::MeshJoined);
-    assert!(why.contains("used already: give a new one"), "{why}");
+    assert!(why.contains("already used: configure a new one"), "{why}");
     pass(&mut session, &settings, &[]).await;
     assert_eq!(told(&session, Condition::MeshJoined), (false, why));
     assert_eq!(tries(), 3);
@@ -559,7 +559,7 @@ async fn why_no_key_could_be_made_is_told_with_what_became_of_the_given_one() {
     pass(&mut session, &settings, &[]).await;
     let (_, why) = told(&session, Condition::MeshJoined);
     let words = [
-        "used already: give a new one",
+        "already used: configure a new one",
         "none can be made: ",
         "pre-auth key",
     ];

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tailscaled::localapi::{LocalApi, Member, PingKind};
+use tailscaled::localapi::{LocalApi, PeerStatus, PingType};
 
 /// So many at a time: who joins a large mesh need not know everybody at once.
 const MOST: usize = 16;
@@ -20,23 +20,25 @@ pub(crate) struct HandshakeWarmup {
 
 impl HandshakeWarmup {
     /// Greets those of a tag who are new, and does not wait for answers.
-    pub(crate) fn greet(&mut self, tailscaled: &LocalApi, peers: &[Member], tag: &str) {
+    pub(crate) fn greet(&mut self, tailscaled: &LocalApi, peers: &[PeerStatus], tag: &str) {
         for address in self.newcomers(peers, tag) {
             let tailscaled = tailscaled.clone();
             tokio::spawn(async move {
                 // It is the call that counts. Who does not answer is called by WireGuard again.
-                let _ = tailscaled.ping(address, PingKind::Tsmp).await;
+                let _ = tailscaled.ping(address, PingType::Tsmp).await;
             });
         }
     }
 
-    fn newcomers(&mut self, peers: &[Member], tag: &str) -> Vec<IpAddr> {
-        let is_ours = |peer: &&Member| peer.tags.iter().any(|has| has == tag);
-        let ours: Vec<&Member> = peers.iter().filter(is_ours).collect();
-        let new = ours.iter().filter(|peer| !self.keys.contains(&peer.key));
+    fn newcomers(&mut self, peers: &[PeerStatus], tag: &str) -> Vec<IpAddr> {
+        let is_ours = |peer: &&PeerStatus| peer.tags.iter().any(|has| has == tag);
+        let ours: Vec<&PeerStatus> = peers.iter().filter(is_ours).collect();
+        let new = ours
+            .iter()
+            .filter(|peer| !self.keys.contains(&peer.public_key));
         let addresses = new.filter_map(|peer| peer.addresses.first().copied());
         let newcomers = addresses.take(MOST).collect();
-        self.keys = ours.iter().map(|peer| peer.key.clone()).collect();
+        self.keys = ours.iter().map(|peer| peer.public_key.clone()).collect();
         newcomers
     }
 }
@@ -45,19 +47,19 @@ impl HandshakeWarmup {
 mod tests {
     use super::*;
 
-    fn peer(key: &str, address: &str, tag: &str) -> Member {
-        Member {
-            key: key.to_owned(),
+    fn peer(key: &str, address: &str, tag: &str) -> PeerStatus {
+        PeerStatus {
+            public_key: key.to_owned(),
             addresses: vec![address.parse().unwrap()],
             tags: vec![tag.to_owned()],
-            ..Member::default()
+            ..PeerStatus::default()
         }
     }
 
     #[test]
     fn each_is_greeted_once_for_each_key() {
         let mut greeted = HandshakeWarmup::default();
-        let mut new = |peers: &[Member]| -> Vec<String> {
+        let mut new = |peers: &[PeerStatus]| -> Vec<String> {
             let found = greeted.newcomers(peers, "tag:a");
             found.iter().map(IpAddr::to_string).collect()
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use tailscaled::localapi::{PacketFilter, Reach};
+use tailscaled::localapi::{Coverage, PacketFilter};
 
 /// What gets through, as far as it is not all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl AclPaths {
         let mut found = Self::default();
         for to in local {
             let whole = base.iter().find(|base| base.contains(to)).unwrap_or(to);
-            let is_shut = !filter.lets_any(whole, to);
+            let is_shut = !filter.allows_any(whole, to);
             let others = others.iter().filter(|other| is_same_family(other, to));
             let mut sources: Vec<&IpNet> = others.collect();
             if is_shut {
@@ -34,13 +34,13 @@ impl AclPaths {
                 sources.push(whole);
             }
             for from in sources {
-                match filter.reach(from, to) {
-                    Reach::Whole => {}
-                    Reach::Part => {
+                match filter.coverage(from, to) {
+                    Coverage::Full => {}
+                    Coverage::Partial => {
                         found.partly.insert(*from);
-                        found.passing.extend(filter.passing(from, to));
+                        found.passing.extend(filter.allowed(from, to));
                     }
-                    Reach::Nothing => found.blocked.push((*from, *to)),
+                    Coverage::None => found.blocked.push((*from, *to)),
                 }
             }
         }
@@ -73,7 +73,7 @@ mod tests {
 
     /// What is blocked, and what passes where that is a part, for a node with 10.244.1.0/24.
     fn look(rules: &[Value], others: &[&str]) -> [String; 2] {
-        let filter = PacketFilter::read(&json!(rules));
+        let filter = PacketFilter::parse(&json!(rules));
         let local = nets(&["10.244.1.0/24"]);
         let found = AclPaths::look(&filter, &local, &nets(BASE), &nets(others));
         let blocked = found.blocked.iter().map(|(from, _)| from.to_string());
@@ -126,7 +126,7 @@ mod tests {
         let filter = json!([rule(&["10.244.0.0/16"], "*", [0, 65535])]);
         let local = nets(&["10.244.1.0/24", "fd00:244:0:1::/64"]);
         let others = nets(&["10.244.2.0/24", "fd00:244:0:2::/64"]);
-        let found = AclPaths::look(&PacketFilter::read(&filter), &local, &nets(BASE), &others);
+        let found = AclPaths::look(&PacketFilter::parse(&filter), &local, &nets(BASE), &others);
         assert_eq!(found.blocked, [(nets(BASE)[1], local[1])]);
         assert_eq!(found.partly, BTreeSet::new());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headscale::ClockSample;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use tailscaled::localapi::Member;
+use tailscaled::localapi::PeerStatus;
 
 use crate::membership::plan::{
     Conflict, Desired, HeadscaleView, LoginState, Observed, OwnDevice, Prefs, serves,
@@ -151,7 +151,12 @@ pub fn served(desired: &Desired, observed: &Observed, conflicts: &[Conflict]) ->
 }
 
 /// What is wrong with this node's own tags: others send packets only to who has the tag of all nodes.
-pub fn untagged(observed: &Observed, this: &Member, tag: &str, is_ours: bool) -> Option<String> {
+pub fn untagged(
+    observed: &Observed,
+    this: &PeerStatus,
+    tag: &str,
+    is_ours: bool,
+) -> Option<String> {
     // Whoever is no member has no tags.
     if observed.login != LoginState::Running || this.tags.iter().any(|it| it == tag) {
         return None;

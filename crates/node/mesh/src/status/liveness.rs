@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tailscaled::localapi::{LocalApi, Member, PingKind};
+use tailscaled::localapi::{LocalApi, PeerStatus, PingType};
 
 /// A member that gets something and has nothing to send says so within 10 seconds: `KeepaliveTimeout`,
 /// <https://www.wireguard.com/papers/wireguard.pdf>, 6.1.
@@ -44,15 +44,15 @@ impl Default for PeerLiveness {
 
 impl PeerLiveness {
     /// Takes note of what was heard by now; whether it is time to ask the server.
-    pub(crate) fn note(&mut self, peers: &[Member], now: Instant) -> bool {
+    pub(crate) fn note(&mut self, peers: &[PeerStatus], now: Instant) -> bool {
         let (mut has_heard, mut has_sent) = (false, false);
         for peer in peers {
-            if let Some((received, sent)) = self.counts.get(&peer.key) {
-                has_heard |= peer.received_bytes > *received;
-                has_sent |= peer.sent_bytes > *sent;
+            if let Some((received, sent)) = self.counts.get(&peer.public_key) {
+                has_heard |= peer.rx_bytes > *received;
+                has_sent |= peer.tx_bytes > *sent;
             }
         }
-        let count = |peer: &Member| (peer.key.clone(), (peer.received_bytes, peer.sent_bytes));
+        let count = |peer: &PeerStatus| (peer.public_key.clone(), (peer.rx_bytes, peer.tx_bytes));
         self.counts = peers.iter().map(count).collect();
         if has_heard {
             (self.since, self.patience) = (None, SILENCE);
@@ -77,7 +77,7 @@ impl PeerLiveness {
 
     /// Calls some others by WireGuard now and then: where pods say nothing, nobody answers. What comes of
     /// it is seen at the next look.
-    pub(crate) fn call(&mut self, tailscaled: &LocalApi, peers: &[Member], now: Instant) {
+    pub(crate) fn call(&mut self, tailscaled: &LocalApi, peers: &[PeerStatus], now: Instant) {
         if self.called.is_some_and(|called| now - called < CALL) {
             return;
         }
@@ -86,7 +86,7 @@ impl PeerLiveness {
         let addresses = online.filter_map(|peer| peer.addresses.first().copied());
         for address in addresses.take(MOST_CALLED) {
             let tailscaled = tailscaled.clone();
-            tokio::spawn(async move { tailscaled.ping(address, PingKind::Tsmp).await });
+            tokio::spawn(async move { tailscaled.ping(address, PingType::Tsmp).await });
         }
     }
 }
@@ -95,18 +95,18 @@ impl PeerLiveness {
 mod tests {
     use super::*;
 
-    fn peer(key: &str, received_bytes: u64, sent_bytes: u64) -> Member {
-        Member {
-            key: key.to_owned(),
-            received_bytes,
-            sent_bytes,
+    fn peer(key: &str, received_bytes: u64, sent_bytes: u64) -> PeerStatus {
+        PeerStatus {
+            public_key: key.to_owned(),
+            rx_bytes: received_bytes,
+            tx_bytes: sent_bytes,
             is_online: true,
-            ..Member::default()
+            ..PeerStatus::default()
         }
     }
 
     /// The seconds at which the server is to be asked, if a look at each second finds this.
-    fn asked(seconds: u64, look: impl Fn(u64) -> Vec<Member>) -> Vec<u64> {
+    fn asked(seconds: u64, look: impl Fn(u64) -> Vec<PeerStatus>) -> Vec<u64> {
         let (mut unheard, start) = (PeerLiveness::default(), Instant::now());
         let is_asked =
             |second: &u64| unheard.note(&look(*second), start + Duration::from_secs(*second));

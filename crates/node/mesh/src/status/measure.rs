@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tailscaled::localapi::{LocalApi, Member, PingKind, Status};
+use tailscaled::localapi::{LocalApi, PeerStatus, PingType, Status};
 
 use node_core::metrics::{ByPath, ByTraffic, MeshMetrics, Metrics};
 
@@ -45,7 +45,7 @@ impl Measure {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             metrics.peers.get_or_create(&by).set(count);
         }
-        let paths = nodes().filter_map(|peer| Some((peer.key.clone(), path_to(peer)?)));
+        let paths = nodes().filter_map(|peer| Some((peer.public_key.clone(), path_to(peer)?)));
         let paths: BTreeMap<_, _> = paths.collect();
         // Whoever had no way before did not change it. A node that nothing was sent to for a while has
         // none, and its next one is its first.
@@ -75,7 +75,7 @@ impl Measure {
         for address in self.pinged(status, tag) {
             let (tailscaled, metrics) = (tailscaled.clone(), Arc::clone(metrics));
             tokio::spawn(async move {
-                if let Ok(pong) = tailscaled.ping(address, PingKind::Disco).await {
+                if let Ok(pong) = tailscaled.ping(address, PingType::Disco).await {
                     metrics.mesh.latency.observe(pong.latency.as_secs_f64());
                 }
             });
@@ -122,21 +122,21 @@ impl Measure {
     }
 }
 
-fn nodes<'a>(status: &'a Status, tag: &'a str) -> impl Iterator<Item = &'a Member> {
+fn nodes<'a>(status: &'a Status, tag: &'a str) -> impl Iterator<Item = &'a PeerStatus> {
     let peers = status.peers.iter();
     peers.filter(move |peer| peer.tags.iter().any(|has| has == tag))
 }
 
 /// A member that nobody has sent anything to for a while has no path, and one that is away has none.
-fn path_to(peer: &Member) -> Option<Path> {
-    match (peer.is_online, peer.direct, peer.is_active) {
+fn path_to(peer: &PeerStatus) -> Option<Path> {
+    match (peer.is_online, peer.cur_addr, peer.is_active) {
         (true, Some(address), _) => Some(Path::Direct(address)),
         (true, None, true) => Some(Path::Relay),
         (false, ..) | (true, None, false) => None,
     }
 }
 
-fn kind_of_path(peer: &Member) -> &'static str {
+fn kind_of_path(peer: &PeerStatus) -> &'static str {
     match path_to(peer) {
         Some(Path::Direct(_)) => "direct",
         Some(Path::Relay) => "relay",
@@ -166,7 +166,7 @@ fn traffic(line: &str) -> Option<((&'static str, &'static str), u64)> {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use tailscaled::localapi::State;
+    use tailscaled::localapi::BackendState;
 
     use super::*;
 
@@ -180,30 +180,30 @@ mod tests {
 
     const TAG: &str = "tag:k8s-node";
 
-    fn peer(key: &str, direct: Option<&str>) -> Member {
-        Member {
-            key: key.to_owned(),
+    fn peer(key: &str, cur_addr: Option<&str>) -> PeerStatus {
+        PeerStatus {
+            public_key: key.to_owned(),
             tags: vec![TAG.to_owned()],
-            direct: direct.map(|address| address.parse().unwrap()),
+            cur_addr: cur_addr.map(|address| address.parse().unwrap()),
             is_online: true,
             is_active: true,
-            ..Member::default()
+            ..PeerStatus::default()
         }
     }
 
-    fn status(peers: Vec<Member>) -> Status {
+    fn status(peers: Vec<PeerStatus>) -> Status {
         Status {
             version: String::new(),
-            state: State::Running,
+            state: BackendState::Running,
             has_node_key: true,
             auth_url: None,
             health: Vec::new(),
             addresses: Vec::new(),
             has_tun: Some(true),
-            this: Member::default(),
+            self_node: PeerStatus::default(),
             peers,
-            unreadable_peers: 0,
-            domain: None,
+            invalid_peers: 0,
+            magic_dns_suffix: None,
         }
     }
 
@@ -215,17 +215,17 @@ mod tests {
     #[case::the_same(peer("a", Some("10.0.0.1:1")), peer("a", Some("10.0.0.1:1")), 0)]
     #[case::by_the_relay_still(peer("a", None), peer("a", None), 0)]
     #[case::somebody_else(peer("a", None), peer("b", Some("10.0.0.1:1")), 0)]
-    #[case::fell_silent(peer("a", Some("10.0.0.1:1")), Member { is_active: false, ..peer("a", None) }, 0)]
-    #[case::speaks_again(Member { is_active: false, ..peer("a", None) }, peer("a", Some("10.0.0.1:1")), 0)]
-    #[case::went_away(peer("a", Some("10.0.0.1:1")), Member { is_online: false, ..peer("a", None) }, 0)]
+    #[case::fell_silent(peer("a", Some("10.0.0.1:1")), PeerStatus { is_active: false, ..peer("a", None) }, 0)]
+    #[case::speaks_again(PeerStatus { is_active: false, ..peer("a", None) }, peer("a", Some("10.0.0.1:1")), 0)]
+    #[case::went_away(peer("a", Some("10.0.0.1:1")), PeerStatus { is_online: false, ..peer("a", None) }, 0)]
     #[case::no_node_of_ours(
-        Member { tags: Vec::new(), ..peer("a", None) },
-        Member { tags: Vec::new(), ..peer("a", Some("10.0.0.1:1")) },
+        PeerStatus { tags: Vec::new(), ..peer("a", None) },
+        PeerStatus { tags: Vec::new(), ..peer("a", Some("10.0.0.1:1")) },
         0
     )]
     fn another_way_is_counted_and_a_first_one_is_not(
-        #[case] before: Member,
-        #[case] after: Member,
+        #[case] before: PeerStatus,
+        #[case] after: PeerStatus,
         #[case] changes: u64,
     ) {
         let metrics = Metrics::new().mesh;

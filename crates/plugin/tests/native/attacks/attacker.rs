@@ -31,7 +31,7 @@ pub(super) struct Party {
 }
 
 impl Party {
-    fn new(plugin: &'a PluginNode, name: &str, conf: &Value) -> Self {
+    fn new(plugin: &PluginNode, name: &str, conf: &Value) -> Self {
         let (pod, result) = plugin.attached(name, conf);
         let mac = |index: usize| -> Mac {
             let mac = result["interfaces"][index]["mac"].as_str();

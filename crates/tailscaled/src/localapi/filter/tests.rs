@@ -3,9 +3,9 @@ use serde_json::json;
 
 use super::*;
 
-fn reach(rules: &Value, from: &str, to: &str) -> Reach {
-    let filter = PacketFilter::read(rules);
-    filter.reach(&from.parse().unwrap(), &to.parse().unwrap())
+fn coverage(rules: &Value, from: &str, to: &str) -> Coverage {
+    let filter = PacketFilter::parse(rules);
+    filter.coverage(&from.parse().unwrap(), &to.parse().unwrap())
 }
 
 fn open(from: &[&str], to: &[&str]) -> Value {
@@ -21,93 +21,92 @@ const PODS: &str = "10.244.0.0/16";
 const OURS: &str = "10.244.1.0/24";
 
 #[rstest]
-#[case::stars(&["*"], &["*"], Reach::Whole)]
-#[case::exact(&[PODS], &[OURS], Reach::Whole)]
-#[case::wider(&["10.0.0.0/8"], &["10.244.0.0-10.244.255.255"], Reach::Whole)]
+#[case::stars(&["*"], &["*"], Coverage::Full)]
+#[case::exact(&[PODS], &[OURS], Coverage::Full)]
+#[case::wider(&["10.0.0.0/8"], &["10.244.0.0-10.244.255.255"], Coverage::Full)]
 #[case::halves(&["10.244.0.0/17", "10.244.128.0/17"], &["10.244.1.0/25", "10.244.1.128/25"],
-    Reach::Whole)]
-#[case::a_hole_in_sources(&["10.244.0.0/17", "10.244.192.0/18"], &[OURS], Reach::Part)]
+    Coverage::Full)]
+#[case::a_hole_in_sources(&["10.244.0.0/17", "10.244.192.0/18"], &[OURS], Coverage::Partial)]
 #[case::a_hole_in_destinations(&[PODS], &["10.244.1.0/25", "10.244.1.129-10.244.1.255"],
-    Reach::Part)]
-#[case::members_only(&["100.64.0.0/10"], &["*"], Reach::Nothing)]
-#[case::one_address(&["10.244.2.5"], &[OURS], Reach::Part)]
-#[case::other_family(&["::/0"], &["::/0"], Reach::Nothing)]
-#[case::capability(&["cap:x"], &["*"], Reach::Nothing)]
-#[case::nonsense(&["x-y", "10.0.0.9-10.0.0.1", "10.0.0.1-::1", ""], &["*"], Reach::Nothing)]
-fn networks_are_covered_or_not(
-    #[case] from: &[&str],
-    #[case] to: &[&str],
-    #[case] expected: Reach,
-) {
-    assert_eq!(reach(&json!([open(from, to)]), PODS, OURS), expected);
+    Coverage::Partial)]
+#[case::peers_only(&["100.64.0.0/10"], &["*"], Coverage::None)]
+#[case::one_address(&["10.244.2.5"], &[OURS], Coverage::Partial)]
+#[case::other_family(&["::/0"], &["::/0"], Coverage::None)]
+#[case::capability(&["cap:x"], &["*"], Coverage::None)]
+#[case::nonsense(&["x-y", "10.0.0.9-10.0.0.1", "10.0.0.1-::1", ""], &["*"], Coverage::None)]
+fn coverage_of_addresses(#[case] from: &[&str], #[case] to: &[&str], #[case] expected: Coverage) {
+    assert_eq!(coverage(&json!([open(from, to)]), PODS, OURS), expected);
 }
 
 #[test]
-fn several_rules_together_can_cover_all() {
+fn several_rules_together_give_full_coverage() {
     let rules = json!([
         open(&["10.244.0.0/17"], &["10.244.1.0/25"]),
         open(&["10.244.0.0/16"], &["10.244.1.128/25"]),
         open(&["10.244.128.0/17"], &["10.244.0.0/16"]),
     ]);
-    assert_eq!(reach(&rules, PODS, OURS), Reach::Whole);
+    assert_eq!(coverage(&rules, PODS, OURS), Coverage::Full);
     let Value::Array(mut rules) = rules else {
         panic!()
     };
     rules.remove(0);
-    assert_eq!(reach(&rules.into(), PODS, OURS), Reach::Part);
+    assert_eq!(coverage(&rules.into(), PODS, OURS), Coverage::Partial);
 }
 
 #[test]
-fn all_protocols_and_ports_are_needed() {
+fn full_coverage_needs_all_protocols_and_ports() {
     let with = |protocols: Value| {
         let mut rule = open(&[PODS], &[OURS]);
         rule["IPProto"] = protocols;
         rule
     };
     assert_eq!(
-        reach(&json!([with(json!([6, 17, 1]))]), PODS, OURS),
-        Reach::Whole
+        coverage(&json!([with(json!([6, 17, 1]))]), PODS, OURS),
+        Coverage::Full
     );
     assert_eq!(
-        reach(&json!([with(json!([6, 17]))]), PODS, OURS),
-        Reach::Part
+        coverage(&json!([with(json!([6, 17]))]), PODS, OURS),
+        Coverage::Partial
     );
-    assert_eq!(reach(&json!([with(json!(null))]), PODS, OURS), Reach::Whole);
+    assert_eq!(
+        coverage(&json!([with(json!(null))]), PODS, OURS),
+        Coverage::Full
+    );
     let halves = json!([with(json!([6])), with(json!([17, 1]))]);
-    assert_eq!(reach(&halves, PODS, OURS), Reach::Whole);
+    assert_eq!(coverage(&halves, PODS, OURS), Coverage::Full);
 
     let web = json!([{ "SrcIPs": ["*"],
         "DstPorts": [{ "IP": "*", "Ports": { "First": 80, "Last": 80 } }] }]);
-    assert_eq!(reach(&web, PODS, OURS), Reach::Part);
+    assert_eq!(coverage(&web, PODS, OURS), Coverage::Partial);
 }
 
 #[test]
-fn ipv6_needs_its_own_icmp() {
+fn full_coverage_of_ipv6_needs_icmpv6() {
     let mut rule = open(&["fd00::/48"], &["fd00::/48"]);
     rule["IPProto"] = json!([6, 17, 1]);
     assert_eq!(
-        reach(&json!([rule]), "fd00::/48", "fd00:0:0:1::/64"),
-        Reach::Part
+        coverage(&json!([rule]), "fd00::/48", "fd00:0:0:1::/64"),
+        Coverage::Partial
     );
     rule["IPProto"] = json!([6, 17, 58]);
     assert_eq!(
-        reach(&json!([rule]), "fd00::/48", "fd00:0:0:1::/64"),
-        Reach::Whole
+        coverage(&json!([rule]), "fd00::/48", "fd00:0:0:1::/64"),
+        Coverage::Full
     );
     let all = json!([open(&["*"], &["*"])]);
-    assert_eq!(reach(&all, "::/0", "::/0"), Reach::Whole);
+    assert_eq!(coverage(&all, "::/0", "::/0"), Coverage::Full);
 }
 
 #[test]
-fn grants_of_capabilities_let_nothing_through() {
+fn capability_grants_allow_nothing() {
     let grant = json!([{ "SrcIPs": ["*"],
         "CapGrant": [{ "Dsts": ["0.0.0.0/0"], "CapMap": { "tailscale.com/cap/relay": null } }] }]);
-    assert_eq!(reach(&grant, PODS, OURS), Reach::Nothing);
+    assert_eq!(coverage(&grant, PODS, OURS), Coverage::None);
     let Value::Array(mut rules) = grant else {
         panic!()
     };
     rules.push(open(&[PODS], &[OURS]));
-    assert_eq!(reach(&rules.into(), PODS, OURS), Reach::Whole);
+    assert_eq!(coverage(&rules.into(), PODS, OURS), Coverage::Full);
 }
 
 #[rstest]
@@ -115,8 +114,8 @@ fn grants_of_capabilities_let_nothing_through() {
 #[case(json!([]))]
 #[case(json!([null, 5, {}, { "SrcIPs": null, "DstPorts": null }]))]
 #[case(json!({ "Error": "no netmap" }))]
-fn no_rules_let_nothing_through(#[case] rules: Value) {
-    assert_eq!(reach(&rules, PODS, OURS), Reach::Nothing);
+fn no_rules_allow_nothing(#[case] rules: Value) {
+    assert_eq!(coverage(&rules, PODS, OURS), Coverage::None);
 }
 
 #[rstest]
@@ -133,10 +132,13 @@ fn no_rules_let_nothing_through(#[case] rules: Value) {
     "10.244.0.0/16 to 10.244.1.7:80-90 (UDP, protocol 132)"
 )]
 #[case::nothing(open(&["100.64.0.2"], &["*"]), "")]
-fn what_passes_is_said_in_the_policys_words(#[case] rule: Value, #[case] words: &str) {
+fn allowed_traffic_is_described_in_the_notation_of_the_policy(
+    #[case] rule: Value,
+    #[case] expected: &str,
+) {
     let (from, to) = (PODS.parse().unwrap(), OURS.parse().unwrap());
-    let filter = PacketFilter::read(&json!([rule]));
-    let said: Vec<String> = filter.passing(&from, &to).into_iter().collect();
-    assert_eq!(said.join("; "), words);
-    assert_eq!(filter.lets_any(&from, &to), !words.is_empty());
+    let filter = PacketFilter::parse(&json!([rule]));
+    let found: Vec<String> = filter.allowed(&from, &to).into_iter().collect();
+    assert_eq!(found.join("; "), expected);
+    assert_eq!(filter.allows_any(&from, &to), !expected.is_empty());
 }

@@ -109,14 +109,14 @@ fn what_is_not_served_is_told_with_the_step_that_is_missing() {
 #[case(true, "headscale preauthkeys create --tags tag:k8s-node")]
 #[case(false, "\"tailscale up --advertise-tags=tag:k8s-node\" on this node")]
 fn a_node_without_the_tag_is_told_how_to_get_it(#[case] is_ours: bool, #[case] remedy: &str) {
-    let mut this = Member {
+    let mut this = PeerStatus {
         node_id: Some(7),
         tags: vec!["tag:other".to_owned()],
-        ..Member::default()
+        ..PeerStatus::default()
     };
     let member = observed(&[], HeadscaleView::Unknown);
     let told =
-        |this: &Member, observed: &Observed| untagged(observed, this, "tag:k8s-node", is_ours);
+        |this: &PeerStatus, observed: &Observed| untagged(observed, this, "tag:k8s-node", is_ours);
     let said = told(&this, &member).unwrap();
     assert!(said.contains(remedy), "{said}");
     let outsider = Observed {

@@ -1,10 +1,10 @@
-//! How a tailscaled is to run: its flags and its environment.
+//! [`TailscaledSpec`]: flags and environment of a tailscaled.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What a process needs of our environment to work: the rest is not its business.
+/// Variables that tailscaled inherits; it gets no others.
 pub(super) const INHERITED: [&str; 11] = [
     "PATH",
     "HTTPS_PROXY",
@@ -19,35 +19,33 @@ pub(super) const INHERITED: [&str; 11] = [
     "SSL_CERT_DIR",
 ];
 
-/// Flags that it is known by.
+/// Flags by which a running process is recognised.
 pub(super) const STATE_DIR: &str = "--statedir=";
 pub(super) const SOCKET: &str = "--socket=";
 
-/// How a tailscaled is to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tailscaled {
-    /// The program.
+pub struct TailscaledSpec {
     pub program: PathBuf,
-    /// The directory of its state, keys and log. It belongs to this one alone.
+    /// State, keys and log. Not shared with another tailscaled.
     pub state_dir: PathBuf,
-    /// Where it listens to us.
+    /// The LocalAPI socket.
     pub socket: PathBuf,
-    /// The name of its interface.
+    /// The name of the TUN device.
     pub interface: String,
-    /// Its UDP port.
+    /// The UDP port for WireGuard.
     pub port: u16,
-    /// The authorities that it trusts. They replace the system's.
+    /// `SSL_CERT_FILE`; replaces the system's CAs.
     pub ca_file: Option<PathBuf>,
-    /// The network namespace that it lives in, if not in ours.
+    /// `None` for the netns of this process.
     pub netns: Option<PathBuf>,
-    /// What else is in its environment.
+    /// Additional environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Its log is put aside when it is larger, so there is twice as much at most.
+    /// The log is rotated at this size, and one old log is kept.
     pub log_limit_bytes: u64,
 }
 
-impl Tailscaled {
-    /// One with an interface and a port that are usual for us.
+impl TailscaledSpec {
+    /// With the default interface name and port.
     pub fn new(
         program: impl Into<PathBuf>,
         state_dir: impl Into<PathBuf>,
@@ -76,7 +74,7 @@ impl Tailscaled {
         ]
     }
 
-    /// The whole environment, of which `inherited` gives what we have ourselves.
+    /// The whole environment. `inherited` looks up a variable of this process.
     pub(super) fn variables(
         &self,
         inherited: impl Fn(&str) -> Option<OsString>,
@@ -85,7 +83,7 @@ impl Tailscaled {
             .iter()
             .filter_map(|name| Some((OsString::from(*name), inherited(name)?)));
         let mut all: BTreeMap<_, _> = ours.collect();
-        // Nothing is told to Tailscale, and no file is written elsewhere.
+        // No telemetry to Tailscale, and no files outside the state directory.
         all.insert("TS_NO_LOGS_NO_SUPPORT".into(), "true".into());
         all.insert("TS_LOGS_DIR".into(), self.state_dir.clone().into());
         if let Some(ca) = &self.ca_file {
@@ -108,17 +106,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_inherited_but_what_is_needed() {
-        let mut settings = Tailscaled::new("/bin/tailscaled", "/var/lib/x", "/run/x.sock");
-        settings.ca_file = Some("/etc/ca.pem".into());
-        settings
-            .environment
+    fn only_listed_variables_are_inherited() {
+        let mut spec = TailscaledSpec::new("/bin/tailscaled", "/var/lib/x", "/run/x.sock");
+        spec.ca_file = Some("/etc/ca.pem".into());
+        spec.environment
             .insert("TS_DEBUG_MTU".into(), "1280".into());
         let ours = |name: &str| match name {
             "PATH" | "HTTPS_PROXY" | "SSL_CERT_FILE" => Some(format!("our {name}").into()),
             _ => None,
         };
-        let variables = settings.variables(ours);
+        let variables = spec.variables(ours);
         let shown: Vec<String> = variables
             .iter()
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))

@@ -1,4 +1,4 @@
-//! Whether a process is ours, and whether it runs as it should.
+//! Recognises our tailscaled process, and compares it with the spec.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,59 +6,58 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::options::{INHERITED, SOCKET, STATE_DIR, Tailscaled, flag_with};
 use super::process::{Identity, inode};
+use super::spec::{INHERITED, SOCKET, STATE_DIR, TailscaledSpec, flag_with};
 
-/// What of a running tailscaled is not as it should be. Only a restart changes it.
+/// How a running tailscaled differs from its spec. Only a restart changes that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// The program was replaced since.
+pub enum Drift {
+    /// The executable was replaced.
     Program,
-    /// It was started with other arguments: these are missing.
+    /// These arguments are missing.
     Arguments(Vec<OsString>),
-    /// It was started with another value, or none, of this variable.
+    /// This environment variable is missing, extra, or has another value.
     Variable(OsString),
-    /// It is in another network namespace.
-    Namespace,
+    Netns,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Program => f.write_str("its program was replaced"),
+            Self::Program => f.write_str("executable replaced"),
             Self::Arguments(missing) => {
                 let missing: Vec<_> = missing.iter().map(|word| word.to_string_lossy()).collect();
-                write!(f, "it runs without {}", missing.join(" "))
+                write!(f, "missing arguments {}", missing.join(" "))
             }
-            // Not its value: proxies are named with passwords.
-            Self::Variable(name) => write!(f, "it has another {}", name.display()),
-            Self::Namespace => f.write_str("it is in another network namespace"),
+            // Not the value: proxy URLs contain passwords.
+            Self::Variable(name) => write!(f, "different {}", name.display()),
+            Self::Netns => f.write_str("different netns"),
         }
     }
 }
 
-impl Tailscaled {
-    /// Whether a process is the one of these settings: it has our state directory or our socket,
-    /// whatever else it was told, and whatever its program is called. One that is to have another state
-    /// directory is still in the way of a second one: at the socket, and with its interface and rules.
-    pub(super) fn owns(&self, identity: Identity) -> bool {
+impl TailscaledSpec {
+    /// Whether a process is our tailscaled: it uses our state directory or our socket, whatever its
+    /// executable and other flags are. After a change of the state directory the old process still
+    /// occupies the socket, the interface and the rules.
+    pub(super) fn matches(&self, identity: Identity) -> bool {
         let Ok(arguments) = identity.arguments() else {
             return false;
         };
-        // With the processes of containers in sight, a path alone says little.
+        // A process of a container may have the same path in another mount namespace.
         let inside = |path: &Path| {
             let within = path.strip_prefix("/").unwrap_or(path);
             Path::new(&format!("/proc/{}/root", identity.pid)).join(within)
         };
         let is_same_dir = |dir: &&Path| {
-            let theirs = inode(&inside(dir)).ok();
-            theirs.is_some() && theirs == inode(dir).ok()
+            let found = inode(&inside(dir)).ok();
+            found.is_some() && found == inode(dir).ok()
         };
         self.dirs_named(&arguments).iter().any(is_same_dir)
     }
 
-    /// Which directories of ours a command line names, if it is one of a tailscaled that we start: all of
-    /// it are flags, each with its value. So no tool that is told the same paths is taken for one.
+    /// The directories of this spec in a command line that consists only of `--flag=value`, as we start
+    /// tailscaled. Tools that get the same paths as arguments don't match.
     fn dirs_named(&self, arguments: &[OsString]) -> Vec<&Path> {
         let flags = arguments.get(1..).unwrap_or_default();
         let has = |prefix: &str| flags.iter().any(|word| begins_with(word, prefix));
@@ -77,35 +76,34 @@ impl Tailscaled {
         named.filter_map(|(_, _, dir)| dir).collect()
     }
 
-    /// The state directory of the one that runs, if one does: after a change of the configuration it may
-    /// be another. It blocks.
-    pub fn state_dir_in_use(&self) -> Option<PathBuf> {
+    /// The state directory of the running process, which may be that of an earlier configuration. Blocks.
+    pub fn running_state_dir(&self) -> Option<PathBuf> {
         let arguments = self.find()?.arguments().ok()?;
         let mut words = arguments.iter().map(|word| word.as_encoded_bytes());
         let dir = words.find_map(|word| word.strip_prefix(STATE_DIR.as_bytes()))?;
         Some(OsStr::from_bytes(dir).into())
     }
 
-    /// What of a process of ours is not as it should be. What can't be seen is taken for right.
-    pub(super) fn differences(
+    /// What can't be read is not reported.
+    pub(super) fn drift(
         &self,
         identity: Identity,
         variables: &BTreeMap<OsString, OsString>,
-    ) -> Vec<Difference> {
+    ) -> Vec<Drift> {
         let mut found = Vec::new();
         let ours = inode(&self.program).ok();
         if ours.is_some() && identity.program().ok() != ours {
-            found.push(Difference::Program);
+            found.push(Drift::Program);
         }
         if let Ok(arguments) = identity.arguments() {
-            let wanted = self.arguments().into_iter();
-            let missing: Vec<_> = wanted.filter(|word| !arguments.contains(word)).collect();
+            let desired = self.arguments().into_iter();
+            let missing: Vec<_> = desired.filter(|word| !arguments.contains(word)).collect();
             if !missing.is_empty() {
-                found.push(Difference::Arguments(missing));
+                found.push(Drift::Arguments(missing));
             }
         }
         if let Ok(environment) = identity.environment() {
-            found.extend(other_variables(&environment, variables));
+            found.extend(changed_variables(&environment, variables));
         }
         let netns = self
             .netns
@@ -113,7 +111,7 @@ impl Tailscaled {
             .unwrap_or(Path::new("/proc/self/ns/net"));
         let (theirs, ours) = (identity.netns().ok(), inode(netns).ok());
         if theirs.is_some() && ours.is_some() && theirs != ours {
-            found.push(Difference::Namespace);
+            found.push(Drift::Netns);
         }
         found
     }
@@ -123,21 +121,21 @@ fn begins_with(word: &OsStr, prefix: &str) -> bool {
     word.as_encoded_bytes().starts_with(prefix.as_bytes())
 }
 
-/// Which variables are not as wanted. The search path is left out: it depends on who started us.
-fn other_variables(
+/// `PATH` is ignored: it depends on how this process was started.
+fn changed_variables(
     environment: &[OsString],
-    wanted: &BTreeMap<OsString, OsString>,
-) -> Vec<Difference> {
+    desired: &BTreeMap<OsString, OsString>,
+) -> Vec<Drift> {
     let has = |name: &OsStr, value: &OsStr| {
         let mut word = name.to_owned();
         word.push("=");
         word.push(value);
         environment.contains(&word)
     };
-    let relevant = wanted.iter().filter(|(name, _)| *name != "PATH");
-    let other = relevant.filter(|(name, value)| !has(name, value));
-    let mut names: Vec<OsString> = other.map(|(name, _)| name.clone()).collect();
-    // What it has from earlier times, and would not get now.
+    let relevant = desired.iter().filter(|(name, _)| *name != "PATH");
+    let changed = relevant.filter(|(name, value)| !has(name, value));
+    let mut names: Vec<OsString> = changed.map(|(name, _)| name.clone()).collect();
+    // Variables that it would not inherit now.
     for name in INHERITED {
         let is_there = |word: &OsString| {
             let text = word.as_encoded_bytes();
@@ -145,13 +143,13 @@ fn other_variables(
                 .is_some_and(|rest| rest.starts_with(b"="))
         };
         if name != "PATH"
-            && !wanted.contains_key(OsStr::new(name))
+            && !desired.contains_key(OsStr::new(name))
             && environment.iter().any(is_there)
         {
             names.push(name.into());
         }
     }
-    names.into_iter().map(Difference::Variable).collect()
+    names.into_iter().map(Drift::Variable).collect()
 }
 
 #[cfg(test)]
@@ -163,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_what_has_our_state_directory_or_our_socket() {
-        let settings = Tailscaled::new("/new/tailscaled", "/var/lib/x", "/run/x/ts.sock");
+    fn a_process_matches_by_state_directory_or_socket() {
+        let spec = TailscaledSpec::new("/new/tailscaled", "/var/lib/x", "/run/x/ts.sock");
         let dirs = |line: &str| {
             let line: Vec<&str> = line.split_whitespace().collect();
-            let named = settings.dirs_named(&words(&line)).into_iter();
+            let named = spec.dirs_named(&words(&line)).into_iter();
             let named = named.map(|dir| dir.display().to_string());
             named.collect::<Vec<_>>()
         };
@@ -189,19 +187,22 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_compared_both_ways() {
-        let wanted: BTreeMap<OsString, OsString> = [("PATH", "/a"), ("SSL_CERT_FILE", "/ca")]
+    fn missing_and_extra_variables_are_drift() {
+        let desired: BTreeMap<OsString, OsString> = [("PATH", "/a"), ("SSL_CERT_FILE", "/ca")]
             .map(|(name, value)| (name.into(), value.into()))
             .into();
-        let other = |environment: &[&str]| -> Vec<String> {
-            let found = other_variables(&words(environment), &wanted);
+        let changed = |environment: &[&str]| -> Vec<String> {
+            let found = changed_variables(&words(environment), &desired);
             found.iter().map(ToString::to_string).collect()
         };
-        assert_eq!(other(&["PATH=/b", "SSL_CERT_FILE=/ca", "HOME=/"]), [""; 0]);
-        assert_eq!(other(&["PATH=/b"]), ["it has another SSL_CERT_FILE"]);
         assert_eq!(
-            other(&["SSL_CERT_FILE=/ca", "HTTPS_PROXY=http://me:secret@x"]),
-            ["it has another HTTPS_PROXY"]
+            changed(&["PATH=/b", "SSL_CERT_FILE=/ca", "HOME=/"]),
+            [""; 0]
+        );
+        assert_eq!(changed(&["PATH=/b"]), ["different SSL_CERT_FILE"]);
+        assert_eq!(
+            changed(&["SSL_CERT_FILE=/ca", "HTTPS_PROXY=http://me:secret@x"]),
+            ["different HTTPS_PROXY"]
         );
     }
 }

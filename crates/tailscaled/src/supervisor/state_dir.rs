@@ -1,4 +1,4 @@
-//! The state directory: who may look into it, the record of the process, the lock and the log.
+//! tailscaled's state directory: permissions, process record, lock and log.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Read, Write};
@@ -12,24 +12,20 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use super::process::Identity;
 
-/// What tailscaled says, and what it said before that.
 const LOG: &str = "tailscaled.log";
 const OLD_LOG: &str = "tailscaled.log.1";
-/// Which process it is.
+/// Pid and start time of the process.
 const RECORD: &str = "tailscaled.pid";
-/// Held while one is started or stopped.
+/// Held while a process is started or stopped.
 const LOCK: &str = "headcni.lock";
-/// It is read whole, and has some 50 bytes.
-const LONGEST_RECORD_BYTES: u64 = 4096;
+const MAX_RECORD_BYTES: u64 = 4096;
 /// Starting takes milliseconds, stopping can take seconds.
-const LOCK_WAIT: Duration = Duration::from_secs(20);
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The directory that all of a tailscaled's files are in.
 #[derive(Clone, Debug)]
 pub(super) struct StateDir(pub(super) PathBuf);
 
-/// What we write down about a process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     pid: u32,
@@ -37,14 +33,14 @@ struct Record {
 }
 
 impl StateDir {
-    /// Makes it, and sees to it that nobody but its owner looks into it: it has the node's keys.
+    /// Creates the directory, readable only by its owner: it contains the node's keys.
     pub(super) fn ensure(&self) -> Result<(), Error> {
         let dir = &self.0;
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(dir)
-            .map_err(Error::file("make the directory", dir))?;
+            .map_err(Error::file("create the directory", dir))?;
         restrict(dir, 0o700)?;
         for name in ["tailscaled.state", LOG, OLD_LOG] {
             restrict(&dir.join(name), 0o600)?;
@@ -52,7 +48,7 @@ impl StateDir {
         Ok(())
     }
 
-    /// Waits for its turn to start or stop a process; blocks.
+    /// Blocks until the lock is free.
     pub(super) fn lock(&self) -> Result<File, Error> {
         let path = self.0.join(LOCK);
         let lock = File::options()
@@ -69,31 +65,28 @@ impl StateDir {
                 Err(TryLockError::Error(error)) => {
                     return Err(Error::file("take the lock", &path)(error));
                 }
-                Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_WAIT => {
-                    thread::sleep(LOCK_PAUSE);
+                Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_TIMEOUT => {
+                    thread::sleep(LOCK_POLL_INTERVAL);
                 }
                 Err(TryLockError::WouldBlock) => {
                     return Err(Error::Locked {
                         path,
-                        waited: LOCK_WAIT,
+                        waited: LOCK_TIMEOUT,
                     });
                 }
             }
         }
     }
 
-    /// The process that was written down. What makes no sense is as good as nothing.
+    /// `None` if there is no valid record.
     pub(super) fn record(&self) -> Option<Identity> {
         let mut text = String::new();
         let file = File::open(self.0.join(RECORD)).ok()?;
-        file.take(LONGEST_RECORD_BYTES)
-            .read_to_string(&mut text)
-            .ok()?;
+        file.take(MAX_RECORD_BYTES).read_to_string(&mut text).ok()?;
         let Record { pid, started } = serde_json::from_str(&text).ok()?;
         Some(Identity { pid, started })
     }
 
-    /// Writes a process down.
     pub(super) fn write_record(&self, identity: Identity) -> Result<(), Error> {
         let Identity { pid, started } = identity;
         let (path, new) = (self.0.join(RECORD), self.0.join("tailscaled.pid.new"));
@@ -121,7 +114,7 @@ impl StateDir {
         }
     }
 
-    /// A log for a process to write to. It is appended to, so that it can be cut at any time.
+    /// In append mode, so that the log can be truncated at any time.
     pub(super) fn open_log(&self) -> Result<File, Error> {
         let path = self.0.join(LOG);
         File::options()
@@ -132,9 +125,9 @@ impl StateDir {
             .map_err(Error::file("open the log", &path))
     }
 
-    /// Puts a log aside that has grown above a limit. The one who writes keeps its file, so it is
-    /// copied and emptied; what is written in between is lost.
-    pub(super) fn trim_log(&self, limit_bytes: u64) -> Result<(), Error> {
+    /// Rotates a log above the limit. tailscaled keeps the file open, so it is copied and truncated; lines
+    /// written in between are lost.
+    pub(super) fn rotate_log(&self, limit_bytes: u64) -> Result<(), Error> {
         let (path, old) = (self.0.join(LOG), self.0.join(OLD_LOG));
         match fs::metadata(&path) {
             Ok(found) if found.len() > limit_bytes => {}
@@ -157,36 +150,36 @@ impl StateDir {
             io::copy(&mut end.take(limit_bytes), &mut copy)?;
             log.set_len(0)
         };
-        // Above all it must not grow: a disk too full for a copy gets none.
+        // Without space for the copy, truncate at least.
         rotate()
             .or_else(|error| {
                 let emptied = File::options().write(true).open(&path)?.set_len(0);
                 emptied.map_err(|_| error)
             })
-            .map_err(Error::file("shorten the log", &path))
+            .map_err(Error::file("rotate the log", &path))
     }
 }
 
-/// Takes rights away that a file has and should not have; one that is missing has none.
+/// Removes extra permissions. A missing file is no error.
 fn restrict(path: &Path, mode: u32) -> Result<(), Error> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::file("look at", path)(error)),
+        Err(error) => return Err(Error::file("stat", path)(error)),
     };
     if found.is_symlink() || found.mode() & 0o7777 & !mode == 0 {
         return Ok(());
     }
-    tracing::warn!(path = %path.display(), "others could read this: taking their rights away");
+    tracing::warn!(path = %path.display(), "restricting permissions of a tailscaled state file");
     fs::set_permissions(path, Permissions::from_mode(mode))
-        .map_err(Error::file("change the rights of", path))
+        .map_err(Error::file("change the permissions of", path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn made() -> (tempfile::TempDir, StateDir) {
+    fn state_dir() -> (tempfile::TempDir, StateDir) {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir(dir.path().join("a/state"));
         state.ensure().unwrap();
@@ -198,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_look() {
-        let (_dir, state) = made();
+    fn the_directory_and_its_keys_are_private() {
+        let (_dir, state) = state_dir();
         assert_eq!(mode(&state.0), 0o700);
         let keys = state.0.join("tailscaled.state");
         File::create(&keys).unwrap();
@@ -211,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_again_and_nonsense_is_no_record() {
-        let (_dir, state) = made();
+    fn a_record_survives_a_round_trip_and_garbage_is_ignored() {
+        let (_dir, state) = state_dir();
         assert_eq!(state.record(), None);
         let identity = Identity {
             pid: 5,
@@ -230,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_cut_while_it_is_written() {
-        let (_dir, state) = made();
+    fn a_log_is_rotated_while_it_is_written() {
+        let (_dir, state) = state_dir();
         let mut log = state.open_log().unwrap();
         log.write_all(&[b'a'; 60]).unwrap();
         log.write_all(&[b'b'; 60]).unwrap();
-        state.trim_log(200).unwrap();
+        state.rotate_log(200).unwrap();
         assert_eq!(fs::metadata(state.0.join(LOG)).unwrap().len(), 120);
-        state.trim_log(100).unwrap();
+        state.rotate_log(100).unwrap();
         log.write_all(b"new").unwrap();
         assert_eq!(fs::read(state.0.join(LOG)).unwrap(), b"new");
         let old = fs::read(state.0.join(OLD_LOG)).unwrap();
