@@ -257,7 +257,7 @@ fn the_default_file_is_optional() {
     let absent = check(&["config", "check"]);
     assert_eq!(
         absent,
-        "the configuration is sound (no /etc/headcni/daemon.yaml)\n"
+        "the configuration is valid (no /etc/headcni/daemon.yaml)\n"
     );
     node.run([
         "sh",
