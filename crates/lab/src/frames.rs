@@ -239,7 +239,10 @@ impl Ipv6 {
         packet
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "call sites build the message")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "call sites build the message"
+    )]
     pub fn icmp(&self, message: Icmpv6) -> Vec<u8> {
         let mut packet = Vec::new();
         let builder = PacketBuilder::ip(self.headers(IpNumber::IPV6_ICMP)).icmpv6(message.kind);
@@ -255,7 +258,10 @@ impl Ipv6 {
     }
 
     fn headers(self, next_header: IpNumber) -> IpHeaders {
-        IpHeaders::Ipv6(self.header(next_header), etherparse::Ipv6Extensions::default())
+        IpHeaders::Ipv6(
+            self.header(next_header),
+            etherparse::Ipv6Extensions::default(),
+        )
     }
 
     fn header(self, next_header: IpNumber) -> Ipv6Header {

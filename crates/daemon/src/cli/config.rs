@@ -1,4 +1,4 @@
-//! `headcni-daemon config …`: read-only commands for the configuration.
+//! `headcni-daemon config …`: checks and prints the configuration.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,38 +9,23 @@ use node_config::{Sources, example, json_schema, load, show};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum ConfigCommand {
-    /// Report all errors, and exit with 1 if there is one
+    /// List all errors and warnings; exit with 1 if there are errors
     Check,
-    /// Show the effective configuration and the source of each key
+    /// Show the effective values and their sources
     Show,
-    /// Print a file with every key, its description and its default
+    /// Print a commented file with every key and its default
     Example,
-    /// Print its JSON schema
+    /// Print the JSON schema
     Schema,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Validity {
-    Valid,
-    Invalid,
-}
-
-impl From<Validity> for ExitCode {
-    fn from(validity: Validity) -> Self {
-        match validity {
-            Validity::Valid => Self::SUCCESS,
-            Validity::Invalid => Self::FAILURE,
-        }
-    }
-}
-
-/// Runs a command with its output on `out` and errors on `err`.
+/// Fails with exit code 1 if the configuration is invalid.
 pub fn run_config(
     command: ConfigCommand,
     sources: &Sources,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<Validity> {
+) -> io::Result<ExitCode> {
     match command {
         ConfigCommand::Example => write!(out, "{}", example())?,
         ConfigCommand::Schema => writeln!(out, "{:#}", json_schema().as_value())?,
@@ -49,7 +34,7 @@ pub fn run_config(
                 Ok(loaded) => loaded,
                 Err(error) => {
                     writeln!(err, "{error}")?;
-                    return Ok(Validity::Invalid);
+                    return Ok(ExitCode::FAILURE);
                 }
             };
             for warning in &loaded.warnings {
@@ -66,5 +51,5 @@ pub fn run_config(
             }
         }
     }
-    Ok(Validity::Valid)
+    Ok(ExitCode::SUCCESS)
 }

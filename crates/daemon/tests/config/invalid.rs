@@ -220,11 +220,7 @@ fn a_long_list_of_errors_is_truncated() {
     let lines: Vec<String> = (0..5000).map(|key| format!("k{key}: 1")).collect();
     let answer = ConfigDir::new(&lines.join("\n")).check();
     assert_eq!(answer.err.lines().count(), 101);
-    assert!(
-        answer.err.ends_with("… and 4900 more\n"),
-        "{}",
-        answer.err
-    );
+    assert!(answer.err.ends_with("… and 4900 more\n"), "{}", answer.err);
 }
 
 #[rstest]
@@ -265,10 +261,7 @@ fn harmless_values_are_accepted(#[case] yaml: &str) {
     "second node"
 )]
 #[case("headscale: {caFile: ▸/etc/ca.pem}\n", "without headscale.url")]
-#[case(
-    "cni: {mode: bridge, bridge: {ipMasq: ▸true}}\n",
-    "hides pod IPs"
-)]
+#[case("cni: {mode: bridge, bridge: {ipMasq: ▸true}}\n", "hides pod IPs")]
 #[case(
     "dns: {magicDNS: {nameservers: ▸[10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]}}\n",
     "best three"

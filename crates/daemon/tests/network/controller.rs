@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{Netns, eventually};
-use node_core::conditions::{Condition, Conditions, State};
+use node_core::conditions::{Condition, ConditionReport, Conditions};
 use node_core::metrics::{ByController, Metrics};
 use node_core::reconcile::{self, Controller, Telemetry};
 use node_hostnet::{self, ReconcileInput, Signals, monitor};
@@ -31,15 +31,15 @@ impl RunningController {
     /// Whether everything that a reconcile sets up is there.
     pub(crate) fn is_in_place(&self) -> bool {
         let state = self.state();
-        state.holds || state.message.starts_with("other nodes can't be reached")
+        state.is_true() || state.message.starts_with("other nodes can't be reached")
     }
 
     /// Whether the mesh interface, which tailscaled creates, is there as well.
     pub(crate) fn is_ready(&self) -> bool {
-        self.state().holds
+        self.state().is_true()
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ConditionReport {
         let states = self.conditions.snapshot();
         let mut states = states.into_iter();
         let state = states.find(|(condition, _)| *condition == Condition::NetworkReady);

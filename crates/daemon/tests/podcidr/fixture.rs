@@ -7,7 +7,7 @@ use node_config::{Network, Networks};
 use node_core::files::write_atomic;
 use node_core::node_name::{self, NodeName};
 use node_core::{CidrSource, KubeNodes};
-use node_podcidr::{Discovery, SourceReport, DiscoveryInput, SourceResult, discover};
+use node_podcidr::{Discovery, DiscoveryInput, SourceReport, SourceResult, discover};
 use tempfile::TempDir;
 
 pub(crate) struct PodCidrNode {

@@ -5,7 +5,7 @@ use node_core::{KubeNodes, NodeFacts};
 use node_podcidr::SourceResult;
 use rstest::rstest;
 
-use crate::fixture::{PodCidrNode, file, nets, skipped, result};
+use crate::fixture::{PodCidrNode, file, nets, result, skipped};
 
 const KUBELET: &str = "/var/lib/kubelet/config.yaml";
 
@@ -144,7 +144,12 @@ fn sources_below_the_first_match_are_not_read() {
     let below: Vec<_> = discovery.sources[1..].iter().collect();
     assert!(below.len() > 12);
     for sources in below {
-        assert_eq!(sources.result, SourceResult::NotReached, "{}", sources.source);
+        assert_eq!(
+            sources.result,
+            SourceResult::NotReached,
+            "{}",
+            sources.source
+        );
     }
 }
 
@@ -208,7 +213,10 @@ fn an_invalid_variable_is_an_error(#[case] text: &str, #[case] problem: &str) {
     let discovery = fixture.discover();
     let refused = result(&discovery, &CidrSource::Variable);
     assert!(matches!(refused, SourceResult::Rejected(_)), "{refused:?}");
-    assert_eq!(*result(&discovery, &file(KUBELET)), SourceResult::NotReached);
+    assert_eq!(
+        *result(&discovery, &file(KUBELET)),
+        SourceResult::NotReached
+    );
 }
 
 #[rstest]
@@ -253,7 +261,12 @@ fn an_invalid_cluster_cidr_is_an_error(#[case] base: &str, #[case] problem: &str
     assert!(error.contains(problem), "{error}");
     let discovery = fixture.discover();
     for sources in &discovery.sources {
-        assert_eq!(sources.result, SourceResult::NotReached, "{}", sources.source);
+        assert_eq!(
+            sources.result,
+            SourceResult::NotReached,
+            "{}",
+            sources.source
+        );
     }
 }
 

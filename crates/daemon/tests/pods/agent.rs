@@ -184,7 +184,7 @@ fn report_on(reports: &Telemetry, report: &mut Report) {
     let conditions = reports.conditions.snapshot();
     for (condition, state) in conditions {
         if condition == Condition::OrphansCollected {
-            report.condition = (state.holds, state.message);
+            report.condition = (state.is_true(), state.message);
         }
     }
     let mut text = String::new();

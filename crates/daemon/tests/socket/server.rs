@@ -90,7 +90,7 @@ impl Server {
         eventually(SOON, "the socket is open", || {
             let states = server.conditions.snapshot();
             let state = states.iter().find(|(c, _)| *c == Condition::SocketOpen);
-            state.filter(|(_, state)| state.holds).map(drop)
+            state.filter(|(_, state)| state.is_true()).map(drop)
         })
         .unwrap();
         server

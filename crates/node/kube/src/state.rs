@@ -1,5 +1,4 @@
-//! What the API said is known after a restart, too: a node that starts while the API is away has the
-//! networks that it had.
+//! The Nodes on disk: a node that starts while the API is unreachable keeps its pod CIDRs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use node_core::NodeFacts;
 use node_core::files::{read_small, write_atomic};
 
-/// Enough for some ten thousand nodes.
+/// Enough for some ten thousand Nodes.
 const MAX_LEN: u64 = 1 << 22;
 const NAME: &str = "kubernetes.json";
 
 #[derive(Serialize, Deserialize)]
-struct Memory<'a> {
+struct SavedNodes<'a> {
     nodes: Cow<'a, BTreeMap<String, NodeFacts>>,
 }
 
@@ -24,34 +23,28 @@ fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(NAME)
 }
 
-/// The nodes that were known last; blocks. A file that can't be read is as good as none.
+/// Treats an unreadable file like a missing one; blocks.
 pub(super) fn load(state_dir: &Path) -> Option<BTreeMap<String, NodeFacts>> {
     let path = path(state_dir);
-    let lost = |error: &dyn std::fmt::Display| {
-        tracing::warn!(path = %path.display(), %error, "what the Kubernetes API said is not known any more");
+    let parsed = match read_small(&path, MAX_LEN) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        read => read.and_then(|bytes| Ok(serde_json::from_slice::<SavedNodes>(&bytes)?)),
     };
-    match read_small(&path, MAX_LEN) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+    match parsed {
+        Ok(saved) => Some(saved.nodes.into_owned()),
         Err(error) => {
-            lost(&error);
+            tracing::warn!(path = %path.display(), %error, "failed to load the saved Nodes");
             None
         }
-        Ok(bytes) => match serde_json::from_slice::<Memory>(&bytes) {
-            Ok(memory) => Some(memory.nodes.into_owned()),
-            Err(error) => {
-                lost(&error);
-                None
-            }
-        },
     }
 }
 
-/// Keeps them; blocks.
+/// Blocks.
 pub(super) fn save(state_dir: &Path, nodes: &BTreeMap<String, NodeFacts>) -> io::Result<()> {
-    let memory = Memory {
+    let saved = SavedNodes {
         nodes: Cow::Borrowed(nodes),
     };
-    write_atomic(&path(state_dir), &serde_json::to_vec(&memory)?, 0o600)
+    write_atomic(&path(state_dir), &serde_json::to_vec(&saved)?, 0o600)
 }
 
 #[cfg(test)]
@@ -59,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_known_again_and_what_is_torn_is_not() {
+    fn saved_nodes_are_loaded_and_a_torn_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(load(dir.path()), None);
         let facts = NodeFacts {
@@ -70,9 +63,8 @@ mod tests {
         let nodes: BTreeMap<_, _> = [("n1".to_owned(), facts)].into();
         save(dir.path(), &nodes).unwrap();
         assert_eq!(load(dir.path()), Some(nodes));
-        // As it was written before addresses were kept.
-        let older = br#"{"nodes":{"n1":{"assigned":["10.244.1.0/24"]}}}"#;
-        write_atomic(&path(dir.path()), older, 0o600).unwrap();
+        let without_ips = br#"{"nodes":{"n1":{"assigned":["10.244.1.0/24"]}}}"#;
+        write_atomic(&path(dir.path()), without_ips, 0o600).unwrap();
         assert!(load(dir.path()).unwrap()["n1"].tailnet_ips.is_empty());
         write_atomic(&path(dir.path()), b"{\"nodes\":{", 0o600).unwrap();
         assert_eq!(load(dir.path()), None);

@@ -1,57 +1,52 @@
-//! This node's own object, from what a watch of all nodes tells.
+//! This node's own Node object, from the watch of all Nodes.
 
 use kube::runtime::watcher::Event;
 
 use super::node::Node;
 use node_core::node_name::NodeName;
 
-/// The object as it was seen last, if there is one.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnNode {
     name: NodeName,
-    seen: Option<Node>,
+    observed: Option<Node>,
     /// From a list that is not complete yet.
-    coming: Option<Node>,
+    listed: Option<Node>,
 }
 
-impl Own {
-    /// Not seen yet.
+impl OwnNode {
     pub(super) fn new(name: NodeName) -> Self {
         Self {
             name,
-            seen: None,
-            coming: None,
+            observed: None,
+            listed: None,
         }
     }
 
-    /// Its name.
     pub(super) fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// The object; nothing if there is none, or none was seen yet.
-    pub(super) fn seen(&self) -> Option<&Node> {
-        self.seen.as_ref()
+    pub(super) fn observed(&self) -> Option<&Node> {
+        self.observed.as_ref()
     }
 
-    /// It was changed, and is so now.
-    pub(super) fn is_now(&mut self, node: Node) {
-        self.seen = Some(node);
+    /// The object as a patch returned it.
+    pub(super) fn set(&mut self, node: Node) {
+        self.observed = Some(node);
     }
 
-    /// Takes what the watch tells.
-    pub(super) fn take(&mut self, event: &Event<Node>) {
+    pub(super) fn handle(&mut self, event: &Event<Node>) {
         match event {
-            Event::Init => self.coming = None,
-            Event::InitApply(node) if self.is(node) => self.coming = Some(node.clone()),
-            Event::InitDone => self.seen = self.coming.take(),
-            Event::Apply(node) if self.is(node) => self.seen = Some(node.clone()),
-            Event::Delete(node) if self.is(node) => self.seen = None,
+            Event::Init => self.listed = None,
+            Event::InitApply(node) if self.is_own(node) => self.listed = Some(node.clone()),
+            Event::InitDone => self.observed = self.listed.take(),
+            Event::Apply(node) if self.is_own(node) => self.observed = Some(node.clone()),
+            Event::Delete(node) if self.is_own(node) => self.observed = None,
             Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => {}
         }
     }
 
-    fn is(&self, node: &Node) -> bool {
+    fn is_own(&self, node: &Node) -> bool {
         node.metadata.name.as_deref() == Some(self.name.as_str())
     }
 }
@@ -68,13 +63,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_this_node_s_is_seen_and_what_is_gone_is_not() {
-        let mut own = Own::new(node_core::node_name::find(Some("n1"), None).unwrap());
+    fn only_this_node_s_object_is_observed_until_it_is_deleted() {
+        let mut own = OwnNode::new(node_core::node_name::find(Some("n1"), None).unwrap());
         let mut version = |events: &[Event<Node>]| {
             for event in events {
-                own.take(event);
+                own.handle(event);
             }
-            own.seen()
+            own.observed()
                 .and_then(|node| node.metadata.resource_version.clone())
         };
         let is = |text: &str| Some(text.to_owned());
@@ -91,7 +86,7 @@ mod tests {
         assert_eq!(version(&[Event::Delete(node("n2", "5"))]), is("4"));
         assert_eq!(version(&[Event::Delete(node("n1", "6"))]), None);
         assert_eq!(version(&[Event::Apply(node("n1", "7"))]), is("7"));
-        // The API was away, and the object went in that time.
+        // The object was deleted while the API was unreachable.
         assert_eq!(
             version(&[Event::Init, Event::InitApply(node("n2", "8"))]),
             is("7")

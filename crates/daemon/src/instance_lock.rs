@@ -1,53 +1,43 @@
-//! One daemon per node: whoever holds the lock is it.
+//! One daemon per node: the process that holds this lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The right to be this node's daemon, for as long as it lives.
+/// Held until it is dropped.
 #[derive(Debug)]
-pub struct Instance {
+pub struct InstanceLock {
     path: PathBuf,
     lock: File,
 }
 
-/// Why there is no such right.
 #[derive(Debug, thiserror::Error)]
-pub enum InstanceError {
-    /// Another one has it.
+pub enum InstanceLockError {
     #[error(
-        "headcni-daemon runs on this node already{}: stop it first (it holds {})",
+        "headcni-daemon already runs on this node{}: stop it first (it holds {})",
         .pid.as_ref().map(|pid| format!(", as process {pid}")).unwrap_or_default(),
         .path.display()
     )]
-    Running {
-        /// The lock.
-        path: PathBuf,
-        /// Its process id, if it says.
-        pid: Option<String>,
-    },
-    /// The lock can't be opened.
+    Running { path: PathBuf, pid: Option<String> },
     #[error("open the lock {}", .path.display())]
     Io {
-        /// The lock.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-impl Instance {
-    /// Takes the lock, or says who has it.
-    pub fn take(path: &Path) -> Result<Self, InstanceError> {
-        let failed = |source| InstanceError::Io {
+impl InstanceLock {
+    /// Fails if another process holds it.
+    pub fn acquire(path: &Path) -> Result<Self, InstanceLockError> {
+        let failed = |source| InstanceLockError::Io {
             path: path.to_owned(),
             source,
         };
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(failed)?;
-            // Nobody but root has any business here, but people may look.
+            // Only root may write; every user may list.
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         }
         let mut lock = File::options()
@@ -61,14 +51,14 @@ impl Instance {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(InstanceError::Running {
+                return Err(InstanceLockError::Running {
                     path: path.to_owned(),
                     pid: holder(&mut lock),
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        // The number is for people. Where the disk is full they have to do without.
+        // The pid is for operators; a full disk must not stop the daemon.
         let _ = lock
             .set_len(0)
             .and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -76,15 +66,15 @@ impl Instance {
         Ok(Self { path, lock })
     }
 
-    /// Takes the lock again if somebody has taken its file away.
-    pub fn keep(&mut self) -> Result<(), InstanceError> {
+    /// Acquires the lock again if its file was deleted.
+    pub fn renew(&mut self) -> Result<(), InstanceLockError> {
         let identity = |found: fs::Metadata| (found.dev(), found.ino());
         let named = fs::symlink_metadata(&self.path).map(identity);
         let held = self.lock.metadata().map(identity);
         match (named, held) {
             (Ok(named), Ok(held)) if named == held => Ok(()),
             _ => {
-                *self = Self::take(&self.path)?;
+                *self = Self::acquire(&self.path)?;
                 Ok(())
             }
         }
@@ -103,37 +93,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_one_is_told_about_the_first() {
+    fn a_second_daemon_fails_with_the_pid_of_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/daemon.lock");
-        let first = Instance::take(&path).unwrap();
-        let error = Instance::take(&path).unwrap_err().to_string();
+        let first = InstanceLock::acquire(&path).unwrap();
+        let error = InstanceLock::acquire(&path).unwrap_err().to_string();
         let pid = format!("as process {}", std::process::id());
         assert!(error.contains(&pid), "{error}");
         drop(first);
-        Instance::take(&path).unwrap();
+        InstanceLock::acquire(&path).unwrap();
     }
 
     #[test]
-    fn a_lock_whose_file_was_taken_away_is_taken_again() {
+    fn a_lock_whose_file_was_deleted_is_acquired_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/daemon.lock");
-        let mut first = Instance::take(&path).unwrap();
-        first.keep().unwrap();
+        let mut first = InstanceLock::acquire(&path).unwrap();
+        first.renew().unwrap();
         fs::remove_dir_all(directory.path().join("run")).unwrap();
-        first.keep().unwrap();
-        Instance::take(&path).unwrap_err();
+        first.renew().unwrap();
+        InstanceLock::acquire(&path).unwrap_err();
     }
 
     #[test]
-    fn whoever_was_faster_keeps_the_lock() {
+    fn a_renewal_fails_if_another_process_was_faster() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("daemon.lock");
-        let mut first = Instance::take(&path).unwrap();
+        let mut first = InstanceLock::acquire(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let mut second = Instance::take(&path).unwrap();
-        let error = first.keep().unwrap_err();
-        assert!(matches!(error, InstanceError::Running { .. }), "{error}");
-        second.keep().unwrap();
+        let mut second = InstanceLock::acquire(&path).unwrap();
+        let error = first.renew().unwrap_err();
+        assert!(
+            matches!(error, InstanceLockError::Running { .. }),
+            "{error}"
+        );
+        second.renew().unwrap();
     }
 }

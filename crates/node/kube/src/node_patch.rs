@@ -1,5 +1,4 @@
-//! What this node's object says: the networks of its pods, its place in the mesh, and whether pods can
-//! be started on it. Pure.
+//! The desired annotations and `NetworkUnavailable` condition of this node's Node object. Pure.
 
 use std::net::IpAddr;
 
@@ -8,25 +7,23 @@ use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 
 use super::node::{MESH, NETWORK_UNAVAILABLE, Node, POD_CIDRS, TAILNET_IPS};
-use node_core::conditions::{Condition, State};
+use node_core::conditions::{Condition, ConditionReport};
 use node_core::{MeshState, PodCidrs};
 
-/// What this node's object is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct NodePatch {
     pod_cidrs: String,
     tailnet_ips: String,
     mesh: String,
-    /// Why no pod can be started here, if none can.
+    /// Why no pod can start here; `None` if pods can.
     unavailable: Option<String>,
 }
 
-impl Words {
-    /// By what is known, and how all conditions are.
+impl NodePatch {
     pub(super) fn new(
         pod_cidrs: Option<&PodCidrs>,
         mesh: &MeshState,
-        conditions: &[(Condition, State)],
+        conditions: &[(Condition, ConditionReport)],
     ) -> Self {
         let state = |wanted: Condition| {
             let found = conditions
@@ -34,7 +31,7 @@ impl Words {
                 .find(|(condition, _)| *condition == wanted);
             found.map(|(_, state)| state)
         };
-        let local: &[IpNet] = pod_cidrs.map_or(&[], |known| known.local.as_slice());
+        let local: &[IpNet] = pod_cidrs.map_or(&[], |pod_cidrs| pod_cidrs.local.as_slice());
         let failing = [
             Condition::MeshJoined,
             Condition::RoutesServed,
@@ -42,30 +39,29 @@ impl Words {
         ];
         let mut failing = failing
             .into_iter()
-            .filter(|condition| state(*condition).is_some_and(|state| !state.holds));
+            .filter(|condition| state(*condition).is_some_and(|state| !state.is_true()));
         let written = state(Condition::CniConfigWritten);
         Self {
             pod_cidrs: list(local.iter().chain(&mesh.extra_host_routes)),
             tailnet_ips: list::<IpAddr>(mesh.tailnet_ips.iter()),
             mesh: failing.next().map_or("Ready", Condition::name).to_owned(),
             unavailable: written
-                .filter(|state| !state.holds)
+                .filter(|state| !state.is_true())
                 .map(|state| state.message.clone()),
         }
     }
 
-    /// The change of the object.
+    /// A merge patch of the object.
     pub(super) fn annotations(&self) -> Value {
         json!({"metadata": {"annotations": self.annotated().into_iter().collect::<Map<_, _>>()}})
     }
 
-    /// Whether an object has these annotations.
-    pub(super) fn are_annotated(&self, node: &Node) -> bool {
+    pub(super) fn matches_annotations(&self, node: &Node) -> bool {
         let mut all = self.annotated().into_iter();
         all.all(|(key, value)| value.as_str() == node.annotation(&key))
     }
 
-    /// What is empty is taken away.
+    /// `null` removes an annotation.
     fn annotated(&self) -> [(String, Value); 3] {
         let value = |text: &str| match text {
             "" => Value::Null,
@@ -78,22 +74,22 @@ impl Words {
         ]
     }
 
-    /// Whether an object's status says the same. Why there is a network may be said in words of others,
-    /// who would have theirs back.
-    pub(super) fn are_in_status(&self, node: &Node) -> bool {
-        let said = node.network_unavailable();
+    /// Accepts a False of another controller, whatever its message: two controllers would overwrite each
+    /// other for ever.
+    pub(super) fn matches_status(&self, node: &Node) -> bool {
+        let observed = node.network_unavailable();
         match &self.unavailable {
-            Some(why) => said.is_some_and(|it| it.status == "True" && it.message == *why),
-            None => said.is_some_and(|it| it.status == "False"),
+            Some(reason) => observed.is_some_and(|it| it.status == "True" && it.message == *reason),
+            None => observed.is_some_and(|it| it.status == "False"),
         }
     }
 
-    /// The change of its status: the condition that cloud providers' networks have as well. While it is
-    /// true, no pod is scheduled here.
+    /// A strategic merge patch of the status. Cloud providers set the same condition. While it is True, no
+    /// pod is scheduled here.
     pub(super) fn status(&self, now: Timestamp) -> Value {
         let (status, reason, message) = match &self.unavailable {
-            Some(why) => ("True", "HeadcniNotServed", why.as_str()),
-            None => ("False", "HeadcniIsUp", "headcni gives pods their network"),
+            Some(message) => ("True", "HeadcniNotReady", message.as_str()),
+            None => ("False", "HeadcniReady", "headcni can set up pod networks"),
         };
         let now = now.round(Unit::Second).unwrap_or(now).to_string();
         json!({"status": {"conditions": [{
@@ -119,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    fn words(conditions: &Conditions) -> Words {
+    fn patch(conditions: &Conditions) -> NodePatch {
         let local: Vec<IpNet> = vec!["10.244.1.0/24".parse().unwrap()];
         let pod_cidrs = PodCidrs {
             base: local.clone(),
@@ -132,15 +128,15 @@ mod tests {
             extra_host_routes: vec!["10.244.200.9/32".parse().unwrap()],
             ..MeshState::default()
         };
-        Words::new(Some(&pod_cidrs), &mesh, &conditions.snapshot())
+        NodePatch::new(Some(&pod_cidrs), &mesh, &conditions.snapshot())
     }
 
     #[test]
-    fn a_node_says_what_it_has_and_what_it_lacks() {
+    fn a_patch_has_the_pod_cidrs_and_the_failing_condition() {
         let conditions = Conditions::default();
         conditions.holds(Condition::MeshJoined, "");
         conditions.fails(Condition::CniConfigWritten, "waiting for the mesh");
-        let before = words(&conditions);
+        let before = patch(&conditions);
         let annotations = &before.annotations()["metadata"]["annotations"];
         assert_eq!(annotations[POD_CIDRS], "10.244.1.0/24,10.244.200.9/32");
         assert_eq!(annotations[TAILNET_IPS], "100.64.0.1");
@@ -154,7 +150,7 @@ mod tests {
         for condition in Condition::ALL {
             conditions.holds(condition, "");
         }
-        let after = words(&conditions);
+        let after = patch(&conditions);
         assert_eq!(
             after.annotations()["metadata"]["annotations"][MESH],
             "Ready"
@@ -165,10 +161,10 @@ mod tests {
         );
     }
 
-    /// The object after these changes, as the API would have it.
-    fn told(words: &Words) -> Value {
+    /// The object after these patches.
+    fn patched(patch: &NodePatch) -> Value {
         let now = Timestamp::UNIX_EPOCH;
-        let (mut node, status) = (words.annotations(), words.status(now));
+        let (mut node, status) = (patch.annotations(), patch.status(now));
         node["metadata"]["name"] = "n1".into();
         node["metadata"]["annotations"]["other"] = "kept".into();
         node["status"] = status["status"].clone();
@@ -178,48 +174,51 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_told_what_it_does_not_say_and_nothing_else() {
+    fn an_object_matches_until_our_parts_are_changed() {
         let conditions = Conditions::default();
         conditions.fails(Condition::CniConfigWritten, "waiting for the mesh");
-        let before = words(&conditions);
+        let before = patch(&conditions);
         for condition in Condition::ALL {
             conditions.holds(condition, "");
         }
-        let after = words(&conditions);
-        let is_said = |words: &Words, node: &Value| {
+        let after = patch(&conditions);
+        let matches = |patch: &NodePatch, node: &Value| {
             let node: Node = serde_json::from_value(node.clone()).unwrap();
-            (words.are_annotated(&node), words.are_in_status(&node))
+            (
+                patch.matches_annotations(&node),
+                patch.matches_status(&node),
+            )
         };
         let all = (true, true);
-        assert_eq!(is_said(&before, &told(&before)), all);
-        assert_eq!(is_said(&after, &told(&after)), all);
-        assert_eq!(is_said(&after, &told(&before)), (false, false));
-        // Made anew by a kubelet.
+        assert_eq!(matches(&before, &patched(&before)), all);
+        assert_eq!(matches(&after, &patched(&after)), all);
+        assert_eq!(matches(&after, &patched(&before)), (false, false));
+        // Recreated by a kubelet.
         assert_eq!(
-            is_said(&after, &json!({"metadata": {"name": "n1"}})),
+            matches(&after, &json!({"metadata": {"name": "n1"}})),
             (false, false)
         );
         // Changed by hand.
-        let mut node = told(&after);
+        let mut node = patched(&after);
         node["metadata"]["annotations"][MESH] = "Broken".into();
-        assert_eq!(is_said(&after, &node), (false, true));
-        let mut node = told(&after);
+        assert_eq!(matches(&after, &node), (false, true));
+        let mut node = patched(&after);
         let annotations = node["metadata"]["annotations"].as_object_mut();
         annotations.unwrap().remove(POD_CIDRS);
-        assert_eq!(is_said(&after, &node), (false, true));
-        // Another one's words for the same.
-        let mut node = told(&after);
+        assert_eq!(matches(&after, &node), (false, true));
+        // Another controller's message.
+        let mut node = patched(&after);
         node["status"]["conditions"][0]["message"] = "RouteController created a route".into();
-        assert_eq!(is_said(&after, &node), all);
+        assert_eq!(matches(&after, &node), all);
         node["status"]["conditions"][0]["status"] = "True".into();
-        assert_eq!(is_said(&after, &node), (true, false));
+        assert_eq!(matches(&after, &node), (true, false));
     }
 
     #[test]
-    fn what_is_not_known_is_taken_away() {
+    fn an_annotation_without_a_value_is_removed() {
         let conditions = Conditions::default().snapshot();
-        let words = Words::new(None, &MeshState::default(), &conditions);
-        let annotations = words.annotations();
+        let patch = NodePatch::new(None, &MeshState::default(), &conditions);
+        let annotations = patch.annotations();
         let annotations = annotations["metadata"]["annotations"].as_object().unwrap();
         assert_eq!(annotations[POD_CIDRS], Value::Null);
         assert_eq!(annotations[TAILNET_IPS], Value::Null);
