@@ -1,6 +1,4 @@
-//! The command line: what was asked for, and where the configuration comes from.
-//!
-//! It runs `config` itself. The other commands are for `main`.
+//! The command line. It runs `config` itself; `main` runs the other commands.
 
 mod config;
 
@@ -8,84 +6,78 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use node_config::{Setting, Sources, VARIABLE_PREFIX};
+use node_config::{FlagValue, Sources, VARIABLE_PREFIX};
 
-pub use self::config::{ConfigCommand, Verdict, run_config};
+pub use self::config::{ConfigCommand, run_config};
 
-/// The agent that makes this machine a node of the cluster's network.
+/// The headcni node agent.
 ///
-/// Without a command it runs. It reads /etc/headcni/daemon.yaml, or the file that --config names,
-/// then variables that begin with HEADCNID_, then flags.
+/// Configuration: /etc/headcni/daemon.yaml or the file given by --config, overridden by HEADCNID_*
+/// variables, overridden by flags.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "headcni-daemon", version, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do; run, unless it is said.
+    /// [default: run]
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// What every command takes.
     #[command(flatten)]
     pub options: Options,
 }
 
-/// What to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Keep this node's network up until told to stop (the default)
+    /// Run the agent until SIGTERM (the default)
     #[default]
     Run,
     /// Check and show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Say which addresses this node's pods get, and how that was found out
+    /// Print the pod CIDRs of this node, and every source that was tried
     #[command(name = "podcidr")]
     PodCidr,
-    /// Take away everything that headcni made on this node, and put back what it set aside
+    /// Remove everything that headcni created on this node, and restore what it replaced
     Uninstall,
 }
 
-/// What every command takes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Options {
     /// Read the configuration from this file [default: /etc/headcni/daemon.yaml]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// This node's name in Kubernetes.
     #[arg(
         long,
         global = true,
         value_name = "NAME",
-        help = "This node's name in Kubernetes [default: $NODE_NAME, else the host's name]"
+        help = "This node's name in Kubernetes [default: $NODE_NAME, else the host name]"
     )]
     pub node_name: Option<String>,
-    /// Keys that win over file and environment.
     #[command(flatten)]
     pub settings: Settings,
 }
 
-/// Keys that win over file and environment.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Settings, which win over file and environment")]
+#[command(next_help_heading = "Settings (override file and environment)")]
 pub struct Settings {
-    /// The least important log lines to be shown: debug, info, warn, error or fatal
+    /// Lowest log level: debug, info, warn, error or fatal
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// The form of log lines: text or json
+    /// Log format: text or json
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// Where /healthz, /ready and /metrics are served
+    /// Listen address of /healthz, /ready and /metrics
     #[arg(long, global = true, value_name = "ADDRESS:PORT")]
     pub monitoring_address: Option<String>,
-    /// How a pod's network is made: native or bridge
+    /// CNI mode: native or bridge
     #[arg(long, global = true, value_name = "MODE")]
     pub cni_mode: Option<String>,
-    /// The largest packet that the mesh carries
+    /// MTU of the mesh
     #[arg(long, global = true, value_name = "BYTES")]
     pub mtu: Option<String>,
 }
 
 impl Settings {
-    /// Those that were given, each with the key that it sets.
-    pub fn given(&self) -> Vec<Setting> {
+    /// The flags that were given, each with its config key.
+    pub fn given(&self) -> Vec<FlagValue> {
         let all = [
             ("--log-level", "logging.level", &self.log_level),
             ("--log-format", "logging.format", &self.log_format),
@@ -99,14 +91,14 @@ impl Settings {
         ];
         let given = all.into_iter().filter_map(|(flag, key, text)| {
             let text = text.clone()?;
-            Some(Setting { flag, key, text })
+            Some(FlagValue { flag, key, text })
         });
         given.collect()
     }
 }
 
 impl Options {
-    /// Where the configuration comes from: these flags, and the process's environment.
+    /// These flags and the environment.
     pub fn sources(&self) -> Sources {
         let prefix = VARIABLE_PREFIX.as_bytes();
         let environment = std::env::vars_os();
@@ -128,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 
@@ -139,7 +131,7 @@ mod tests {
     #[case(&["uninstall"], Some(Command::Uninstall))]
     #[case(&["config", "check"], Some(Command::Config(ConfigCommand::Check)))]
     #[case(&["config", "schema"], Some(Command::Config(ConfigCommand::Schema)))]
-    fn flags_are_taken_before_and_after_the_command(
+    fn flags_may_come_before_and_after_the_command(
         #[case] words: &[&str],
         #[case] command: Option<Command>,
     ) {
@@ -161,7 +153,7 @@ mod tests {
     #[case(&["start"])]
     #[case(&["config"])]
     #[case(&["--confg", "/x"])]
-    fn what_is_not_known_is_refused(#[case] words: &[&str]) {
+    fn unknown_commands_and_flags_are_rejected(#[case] words: &[&str]) {
         let line = [&["headcni-daemon"], words].concat();
         assert!(Cli::try_parse_from(line).is_err());
     }

@@ -1,17 +1,14 @@
-//! headcni-daemon: the agent that makes a machine a node of the cluster's network.
+//! headcni-daemon: the node agent.
 //!
-//! It finds out which addresses the node's pods get, writes the CNI configuration, keeps the
-//! network that all pods share in place, knows every pod, and tells how all that goes. Pods start,
-//! run and end without it: whatever it does, it does again after a restart, from what the disk and
-//! the kernel say.
+//! `lifecycle` starts and stops it, `tasks` ties the controllers of `crates/node` together. Pods start,
+//! run and stop without it. After a restart it rebuilds its state from the disk and the kernel.
 //!
-//! Decisions are pure functions; what acts on them is thin. Calls that block, the kernel's above
-//! all, are made off the runtime's thread.
+//! Blocking calls run off the runtime's thread.
 
 pub mod admin;
 pub mod cli;
 pub mod connections;
-pub mod instance;
+pub mod instance_lock;
 pub mod lifecycle;
 pub mod logging;
 pub mod socket;

@@ -1,8 +1,8 @@
-//! From start to end: what begins in which order, what signals do, and that nothing goes on alone.
+//! Start, signals, reload and shutdown.
 //!
-//! The admin server comes first, so that somebody can always ask. Then everything runs beside
-//! everything else, each part waiting for what it needs. A part that ends, or panics, ends the
-//! process: whoever started it starts it again, and pods don't notice.
+//! The admin server starts first, so that probes get an answer. All other tasks start together and wait
+//! for their inputs. A task that ends or panics ends the process, and its supervisor restarts it; pods
+//! keep their network.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::Heartbeat;
 use crate::cli::Options;
-use crate::instance::{Instance, InstanceError};
+use crate::instance_lock::{InstanceLock, InstanceLockError};
 use crate::logging::LogHandle;
 use crate::tasks::{Channels, Tasks};
 use crate::{logging, systemd};
@@ -27,16 +27,15 @@ use node_core::metrics::Metrics;
 use node_core::node_name::{self, NodeName};
 use node_core::reconcile::Telemetry;
 use node_pods::Pods;
-use node_pods::leases::{self, Home};
+use node_pods::leases::{LeaseStoreLocation, LeaseStoreLocations};
 
-/// How long parts may take to end.
-const GOODBYE: Duration = Duration::from_secs(3);
-/// How long systemd waits for the first passes, whatever comes of them.
-const FIRST_PASSES: Duration = Duration::from_secs(10);
-/// Calls that block at the same time. All that there are take milliseconds, but for the disk.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+/// After this, systemd is notified even if the node is not ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Blocking calls take milliseconds unless the disk hangs.
 const BLOCKING_THREADS: usize = 8;
 
-/// Runs until a signal ends it. Errors are returned until there is a log, and then logged.
+/// Runs until SIGTERM or SIGINT. Returns errors until the log is set up; logs them from then on.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let loaded = node_config::load(&options.sources())?;
     let name = std::env::var_os(node_name::VARIABLE);
@@ -52,24 +51,22 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn run_logged(options: &Options, loaded: Loaded, node: NodeName, log: &LogHandle) -> Result<()> {
-    let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
+    let lock = InstanceLock::acquire(Path::new(paths::DAEMON_LOCK))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .context("start the runtime")?;
-    let outcome = runtime.block_on(Daemon::new(options, loaded, node, log, instance).live());
-    // What blocks for longer is the kernel's or the disk's business, and is done again at the next
-    // start.
+    let outcome = runtime.block_on(Daemon::new(options, loaded, node, log, lock).run());
+    // The next start repeats what still blocks.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-/// The daemon while it runs.
 struct Daemon<'a> {
     options: &'a Options,
     log: &'a LogHandle,
-    instance: Instance,
+    lock: InstanceLock,
     heartbeat: Arc<Heartbeat>,
     tasks: Tasks,
 }
@@ -80,90 +77,90 @@ impl<'a> Daemon<'a> {
         loaded: Loaded,
         node: NodeName,
         log: &'a LogHandle,
-        instance: Instance,
+        lock: InstanceLock,
     ) -> Self {
         let telemetry = Telemetry {
             conditions: Arc::new(Conditions::default()),
             metrics: Arc::new(Metrics::new()),
         };
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), %node, "headcni-daemon begins");
-        tell_of_loading(&loaded, &telemetry.conditions);
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), %node, "headcni-daemon started");
+        report_loaded(&loaded, &telemetry.conditions);
         Self {
             options,
             log,
-            instance,
+            lock,
             heartbeat: Arc::new(Heartbeat::default()),
-            tasks: Tasks::new(Channels::at_start(loaded.config, node), telemetry),
+            tasks: Tasks::new(Channels::load(loaded.config, node), telemetry),
         }
     }
 
-    async fn live(mut self) -> Result<()> {
+    async fn run(mut self) -> Result<()> {
         let mut signals = Signals::new()?;
         self.tasks.serve_admin(&self.heartbeat).await?;
-        let place = pods_place(&self.tasks.channels.node_config.borrow())?;
-        let pods = Pods::new(place, self.tasks.telemetry.clone());
-        // A disk that hangs holds the start up, but not the end.
-        let begun = tokio::select! {
-            begun = self.tasks.begin(&pods) => begun.map(|()| true),
-            () = signals.ends.recv() => Ok(false),
+        let paths = pod_paths(&self.tasks.channels.node_config.borrow())?;
+        let pods = Pods::new(paths, self.tasks.telemetry.clone());
+        // A hanging disk delays the start, but not a shutdown.
+        let started = tokio::select! {
+            started = self.tasks.start(&pods) => started.map(|()| true),
+            () = signals.shutdown.recv() => Ok(false),
         };
-        let outcome = match begun {
-            Ok(true) => self.turn(&mut signals, &pods).await,
+        let outcome = match started {
+            Ok(true) => self.run_loop(&mut signals, &pods).await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
         systemd::stopping();
-        tracing::info!("headcni-daemon ends; pods keep their network");
-        if !self.tasks.end(GOODBYE).await {
-            tracing::warn!("some tasks did not end in time");
+        tracing::info!("headcni-daemon stopping; pods keep their network");
+        if !self.tasks.stop(SHUTDOWN_TIMEOUT).await {
+            tracing::warn!("tasks did not stop in time");
         }
-        // What a pass still waits for would outlive us.
+        // A blocking reconcile may still wait for a child process.
         program::kill_all();
         outcome
     }
 
-    /// Turns until a signal ends it, or a part ends by itself.
-    async fn turn(&mut self, signals: &mut Signals, pods: &Arc<Pods>) -> Result<()> {
-        let mut beat = tokio::time::interval(systemd::beat());
-        let began = Instant::now();
-        let mut is_told = false;
+    /// Returns after a shutdown signal, or when a task ends.
+    async fn run_loop(&mut self, signals: &mut Signals, pods: &Arc<Pods>) -> Result<()> {
+        let mut heartbeat = tokio::time::interval(systemd::heartbeat_interval());
+        let started = Instant::now();
+        let mut is_ready_sent = false;
         loop {
             tokio::select! {
-                _ = beat.tick() => {
+                _ = heartbeat.tick() => {
                     self.heartbeat.beat();
                     self.count_dropped_lines();
-                    if is_told {
-                        systemd::turning();
+                    if is_ready_sent {
+                        systemd::watchdog();
                     }
-                    self.keep_instance()?;
+                    self.renew_lock()?;
                 }
-                () = tokio::time::sleep(Duration::from_millis(100)), if !is_told => {
-                    let is_late = began.elapsed() > FIRST_PASSES;
+                () = tokio::time::sleep(Duration::from_millis(100)), if !is_ready_sent => {
+                    let is_late = started.elapsed() > READY_TIMEOUT;
                     if self.tasks.telemetry.conditions.is_ready() || is_late {
-                        is_told = true;
-                        self.tell_ready();
+                        is_ready_sent = true;
+                        self.notify_ready();
                     }
                 }
-                () = signals.ends.recv() => return Ok(()),
+                () = signals.shutdown.recv() => return Ok(()),
                 _ = signals.reload.recv() => {
                     systemd::reloading();
                     tokio::select! {
                         () = self.reload(pods) => {}
-                        () = signals.ends.recv() => return Ok(()),
+                        () = signals.shutdown.recv() => return Ok(()),
                     }
-                    self.tell_ready();
+                    self.notify_ready();
                 }
                 error = self.tasks.ended() => return Err(error),
             }
         }
     }
 
-    /// Somebody may have taken the lock's file away, and another daemon may have begun since.
-    fn keep_instance(&mut self) -> Result<()> {
-        match self.instance.keep() {
-            Err(error @ InstanceError::Running { .. }) => Err(error.into()),
-            // Tried again with the next beat; the socket's condition says what is wrong there.
-            Err(InstanceError::Io { .. }) | Ok(()) => Ok(()),
+    /// The lock file may have been deleted, and another daemon started since.
+    fn renew_lock(&mut self) -> Result<()> {
+        match self.lock.renew() {
+            Err(error @ InstanceLockError::Running { .. }) => Err(error.into()),
+            // The next heartbeat retries; SocketOpen reports the cause.
+            Err(InstanceLockError::Io { .. }) | Ok(()) => Ok(()),
         }
     }
 
@@ -176,7 +173,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    fn tell_ready(&self) {
+    fn notify_ready(&self) {
         systemd::ready(if self.tasks.telemetry.conditions.is_ready() {
             "ready"
         } else {
@@ -184,7 +181,7 @@ impl<'a> Daemon<'a> {
         });
     }
 
-    /// Reads the configuration again. One that can't be used changes nothing.
+    /// Loads the configuration again. An invalid one changes nothing.
     async fn reload(&mut self, pods: &Arc<Pods>) {
         let sources = self.options.sources();
         let loaded = match tokio::task::spawn_blocking(move || node_config::load(&sources)).await {
@@ -192,7 +189,7 @@ impl<'a> Daemon<'a> {
             Ok(Err(error)) => {
                 self.tasks.telemetry.conditions.fails(
                     Condition::ConfigurationLoaded,
-                    format_args!("the configuration that was loaded before is in force: {error}"),
+                    format_args!("the previous configuration stays in force: {error}"),
                 );
                 return;
             }
@@ -202,47 +199,46 @@ impl<'a> Daemon<'a> {
         if let Err(refusal) = self.check_leases(&loaded.config, pods).await {
             self.tasks.telemetry.conditions.fails(
                 Condition::ConfigurationLoaded,
-                format_args!("the configuration that was loaded before is in force: {refusal}"),
+                format_args!("the previous configuration stays in force: {refusal}"),
             );
             return;
         }
-        tell_of_loading(&loaded, &self.tasks.telemetry.conditions);
+        report_loaded(&loaded, &self.tasks.telemetry.conditions);
         if loaded.config == *before {
-            tracing::info!("the configuration was loaded and is the same");
-            // Files that it names may have changed: everybody looks again.
+            tracing::info!("configuration reloaded without changes");
+            // Files that it names may have changed.
             self.tasks.channels.config.send_modify(|_| ());
             self.tasks.channels.node_config.send_modify(|_| ());
             return;
         }
-        tracing::info!("the configuration was loaded and has changed");
+        tracing::info!("configuration reloaded with changes");
         for key in node_config::needs_restart(&before, &loaded.config) {
-            tracing::warn!(key, "this takes effect when the daemon is restarted");
+            tracing::warn!(key, "configuration key takes effect after a restart");
         }
         self.log.reload(loaded.config.logging);
         let config = Arc::new(loaded.config);
         let mut node_config = self.tasks.channels.node_config.subscribe();
         self.tasks.channels.config.send_replace(Arc::clone(&config));
-        // The controllers see it together with the pod CIDRs that are discovered by it.
-        let is_taken = |current: &NodeConfig| Arc::ptr_eq(&current.config, &config);
-        if node_config.wait_for(is_taken).await.is_err() {
+        // podcidr publishes it together with the pod CIDRs that it implies.
+        let is_current = |current: &NodeConfig| Arc::ptr_eq(&current.config, &config);
+        if node_config.wait_for(is_current).await.is_err() {
             return;
         }
-        match pods_place(&self.tasks.channels.node_config.borrow()) {
-            Ok(place) => pods.move_to(place),
-            Err(error) => tracing::error!(%error, "pods are looked for where they were"),
+        match pod_paths(&self.tasks.channels.node_config.borrow()) {
+            Ok(paths) => pods.set_paths(paths),
+            Err(error) => tracing::error!(%error, "failed to apply the new pod paths"),
         }
     }
 
-    /// Whether leases may be where another configuration puts them.
+    /// Refuses to move the lease store while pods have leases in it.
     async fn check_leases(&self, config: &Config, pods: &Arc<Pods>) -> Result<(), String> {
-        let (home, dirs) = (
-            Home::of(config),
+        let (location, dirs) = (
+            LeaseStoreLocation::of(config),
             self.tasks.channels.node_config.borrow().dirs(),
         );
         let pods = Arc::clone(pods);
         let check = move || {
-            let known = leases::Known::load(&dirs);
-            known.check(&home, |home| pods.living(home))
+            LeaseStoreLocations::load(&dirs).check(&location, |location| pods.lease_users(location))
         };
         match tokio::task::spawn_blocking(check).await {
             Ok(checked) => checked.map_err(|error| display_chain(&error)),
@@ -252,29 +248,28 @@ impl<'a> Daemon<'a> {
     }
 }
 
-fn tell_of_loading(loaded: &Loaded, conditions: &Conditions) {
+fn report_loaded(loaded: &Loaded, conditions: &Conditions) {
     for warning in &loaded.warnings {
-        tracing::warn!(%warning, "the configuration is allowed, but likely not meant");
+        tracing::warn!(%warning, "configuration warning");
     }
     let message = match &loaded.file {
         Some(file) => file.display().to_string(),
-        None => format!("there is no {}: defaults", paths::DAEMON_CONFIG),
+        None => format!("defaults, because {} does not exist", paths::DAEMON_CONFIG),
     };
     conditions.holds(Condition::ConfigurationLoaded, message);
 }
 
-fn pods_place(node_config: &NodeConfig) -> Result<node_pods::Place> {
+fn pod_paths(node_config: &NodeConfig) -> Result<node_pods::PodPaths> {
     let dirs = node_config.dirs();
-    Ok(node_pods::Place::of(&node_config.config, &dirs.bin_dir)?)
+    Ok(node_pods::PodPaths::of(&node_config.config, &dirs.bin_dir)?)
 }
 
 struct Signals {
-    ends: Ends,
+    shutdown: ShutdownSignals,
     reload: Signal,
 }
 
-/// Signals that tell us to end.
-struct Ends {
+struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
@@ -283,7 +278,7 @@ impl Signals {
     fn new() -> Result<Self> {
         let on = |kind| signal(kind).context("listen for signals");
         Ok(Self {
-            ends: Ends {
+            shutdown: ShutdownSignals {
                 terminate: on(SignalKind::terminate())?,
                 interrupt: on(SignalKind::interrupt())?,
             },
@@ -292,13 +287,12 @@ impl Signals {
     }
 }
 
-impl Ends {
-    /// Waits for one of them.
+impl ShutdownSignals {
     async fn recv(&mut self) {
         let signal = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         };
-        tracing::info!("told to end by {signal}");
+        tracing::info!(signal, "shutdown requested");
     }
 }

@@ -1,4 +1,4 @@
-//! headcni-daemon: the command line, and what the process ends with.
+//! headcni-daemon: runs a command and maps its result to an exit code.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     match dispatch(&cli) {
         Ok(code) => code,
         Err(error) => {
-            // Whoever can't be told can't be told.
+            // stderr may be closed.
             let _ = writeln!(io::stderr(), "headcni-daemon: {error:#}");
             ExitCode::FAILURE
         }
@@ -28,7 +28,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Run => return lifecycle::run(options),
         Command::Config(command) => {
             let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
-            return Ok(run_config(command, &options.sources(), &mut out, &mut err)?.into());
+            return Ok(run_config(command, &options.sources(), &mut out, &mut err)?);
         }
         Command::PodCidr => {
             let loaded = node_config::load(&options.sources())?;
@@ -43,10 +43,14 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Uninstall => {
-            let mut tell = |line: String| {
+            let mut report = |line: String| {
                 let _ = writeln!(io::stdout(), "{line}");
             };
-            uninstall::run(&options.sources(), options.node_name.as_deref(), &mut tell)?;
+            uninstall::run(
+                &options.sources(),
+                options.node_name.as_deref(),
+                &mut report,
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)

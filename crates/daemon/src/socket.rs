@@ -29,7 +29,7 @@ use node_core::metrics::Metrics;
 
 pub use event_metrics::{ERROR_TYPES, PodLabelMode, STEPS, STRATEGIES, count};
 pub use listener::SocketError;
-pub use queries::{Queries, QueryError, readiness};
+pub use queries::{Queries, QueryError};
 
 /// Connections that are served at a time.
 pub const MAX_CONNECTIONS: usize = 64;

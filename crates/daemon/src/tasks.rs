@@ -1,4 +1,4 @@
-//! The parts that run beside each other, and what each of them has to be given.
+//! Starts the controllers of `crates/node` and connects their channels.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,33 +15,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminContext, Heartbeat};
 use crate::socket::{self, ApiContext, ApiSettings, PodLabelMode, Queries};
-use node_config::{Config, MeshMode, NodeConfig, TuneLinks};
+use node_config::{Config, NodeConfig, TailscaleMode, TuneLinks};
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
 use node_core::metrics::Metrics;
 use node_core::reconcile::{self, Controller, Inputs, Reconciled, Telemetry};
 use node_core::{KubeNodes, MeshLink, MeshState, NodeName};
-use node_hostnet::{Desired, Wanted};
+use node_hostnet::{Desired, ReconcileInput};
 use node_mesh::TailscaledMode;
 use node_podcidr::Discovery;
 use node_podcidr::controller::PodCidrController;
 use node_pods::Pods;
-use node_pods::leases::{self, Home, LeasesError};
+use node_pods::leases::{LeaseStoreLocation, LeaseStoreLocations, LeasesError};
 
-/// How often everything is looked at though nothing happened.
-const FULL_PASS: Duration = Duration::from_mins(1);
-/// Events that wait to be counted.
+/// Reconciles happen at this interval even without changes.
+const RECONCILE_INTERVAL: Duration = Duration::from_mins(1);
 const EVENT_QUEUE: usize = 256;
-/// What is said as long as the node's networks are not known.
-const WAITING: &str = "waiting for the pod CIDRs of this node: see PodCIDRKnown";
+const NO_POD_CIDRS: &str = "waiting for the pod CIDRs of this node: see PodCIDRKnown";
 
 /// One channel per producer.
 pub struct Channels {
-    /// Produced by loading: the start and SIGHUP.
+    /// Produced by lifecycle: at start and on SIGHUP.
     pub config: watch::Sender<Arc<Config>>,
     /// Produced by podcidr.
     pub node_config: watch::Sender<NodeConfig>,
-    /// Produced by podcidr, for people.
+    /// Produced by podcidr, for `/v1/podcidr`.
     pub discovery: watch::Sender<Option<Arc<Discovery>>>,
     /// Produced by kube.
     pub kube_nodes: watch::Sender<Arc<KubeNodes>>,
@@ -50,8 +48,8 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// With what was known before this start; blocks.
-    pub fn at_start(config: Config, node: NodeName) -> Self {
+    /// Starts with the saved state of an earlier daemon; blocks.
+    pub fn load(config: Config, node: NodeName) -> Self {
         let state_dir = Path::new(paths::DAEMON_STATE_DIR);
         let kube_nodes = node_kube::load(&config.kubernetes, state_dir);
         let mesh = node_mesh::load(state_dir);
@@ -84,23 +82,23 @@ impl Tasks {
         }
     }
 
-    /// Waits for a part to end, which none does by itself. Pends if there is none.
+    /// Waits for a task to end, which none should before the shutdown. Pends if there is none.
     pub async fn ended(&mut self) -> anyhow::Error {
         match self.running.join_next().await {
-            Some(Ok(name)) => anyhow!("the part {name} has ended by itself: this is a bug"),
-            Some(Err(error)) => anyhow!("a part has panicked: this is a bug: {error}"),
+            Some(Ok(name)) => anyhow!("task {name} ended: this is a bug"),
+            Some(Err(error)) => anyhow!("a task panicked: this is a bug: {error}"),
             None => std::future::pending().await,
         }
     }
 
-    /// Ends all parts, and waits for them. Whether all ended in time.
-    pub async fn end(&mut self, limit: Duration) -> bool {
+    /// Returns whether all tasks ended in time.
+    pub async fn stop(&mut self, limit: Duration) -> bool {
         self.shutdown.cancel();
         let all = async { while self.running.join_next().await.is_some() {} };
         tokio::time::timeout(limit, all).await.is_ok()
     }
 
-    /// Starts what people and probes ask, before everything else.
+    /// Comes first, so that probes get an answer.
     pub async fn serve_admin(&mut self, heartbeat: &Arc<Heartbeat>) -> Result<()> {
         let context = AdminContext {
             heartbeat: Arc::clone(heartbeat),
@@ -117,27 +115,28 @@ impl Tasks {
         Ok(())
     }
 
-    /// Starts all other parts.
-    pub async fn begin(&mut self, pods: &Arc<Pods>) -> Result<()> {
+    /// Starts all other tasks.
+    pub async fn start(&mut self, pods: &Arc<Pods>) -> Result<()> {
         let dirs = self.channels.node_config.borrow().dirs();
         let known = Arc::clone(pods);
         tokio::task::spawn_blocking(move || {
             match node_cniconf::restore_after_boot(&dirs) {
                 Ok(node_cniconf::Restored::Nothing) => {}
                 Ok(node_cniconf::Restored::Subnets(_)) => {
-                    tracing::info!("subnet.env is back as it was before the reboot");
+                    tracing::info!("restored subnet.env after a reboot");
                 }
-                // What is wrong with the files is found by the first pass, and told by its
-                // condition.
-                Err(error) => tracing::warn!(error = error.explained(), "restore subnet.env"),
+                // The first reconcile reports the cause as a condition.
+                Err(error) => {
+                    tracing::warn!(error = error.explained(), "failed to restore subnet.env");
+                }
             }
-            // Before the network is looked at: what pods have is not to be taken for a left-over.
-            for trouble in known.resync() {
-                tracing::warn!(%trouble, "pods can't be looked at");
+            // Before hostnet reconciles: it must not take pod interfaces for orphans.
+            for error in known.resync() {
+                tracing::warn!(%error, "failed to list attached pods");
             }
         })
         .await
-        .context("look at the node")?;
+        .context("restore the state of this node")?;
 
         let mut pod_cidrs = PodCidrController {
             node: self.channels.node_config.borrow().node.clone(),
@@ -147,7 +146,7 @@ impl Tasks {
             node_config: self.channels.node_config.clone(),
             discovery: self.channels.discovery.clone(),
         };
-        // Once before the others start, so that none begins without pod CIDRs that can be known.
+        // Once before the other controllers start, so that they start with pod CIDRs if possible.
         pod_cidrs.reconcile().await;
         self.spawn("podcidr", pod_cidrs.run(self.shutdown.clone()));
         self.start_kube(pods);
@@ -161,7 +160,7 @@ impl Tasks {
     }
 
     fn start_kube(&mut self, pods: &Arc<Pods>) {
-        let controller = node_kube::Ends {
+        let controller = node_kube::KubeController {
             node_config: self.channels.node_config.subscribe(),
             mesh: self.channels.mesh.subscribe(),
             kube_nodes: self.channels.kube_nodes.clone(),
@@ -169,7 +168,7 @@ impl Tasks {
             resync_pods: pods.resync_request(),
             state_dir: paths::DAEMON_STATE_DIR.into(),
         };
-        self.spawn("kube", node_kube::keep(controller, self.shutdown.clone()));
+        self.spawn("kube", controller.run(self.shutdown.clone()));
     }
 
     fn start_mesh(&mut self, pods: &Arc<Pods>, signals: &node_hostnet::Signals) {
@@ -194,14 +193,14 @@ impl Tasks {
             name: "cniconf",
             condition: Condition::CniConfigWritten,
             changed: Arc::clone(&changed),
-            interval: FULL_PASS,
+            interval: RECONCILE_INTERVAL,
         };
         let inputs = self.node_and_mesh();
         self.run(controller, inputs, move |(node, mesh)| {
             let outcome = write_cni_files(&node, &mesh, &known)?;
             if !outcome.repairs.is_empty() {
-                // How many addresses there are stands in these files.
-                known.missed();
+                // The pool size is read from these files.
+                known.request_resync();
             }
             Ok(outcome)
         });
@@ -213,7 +212,7 @@ impl Tasks {
                 let _watch = match node_cniconf::watch(&dirs, Arc::clone(&changed)) {
                     Ok(watch) => Some(watch),
                     Err(error) => {
-                        tracing::warn!(%error, "the CNI files are not watched; passes find changes");
+                        tracing::warn!(%error, "failed to watch the CNI files");
                         None
                     }
                 };
@@ -229,8 +228,8 @@ impl Tasks {
         let controller = Controller {
             name: "hostnet",
             condition: Condition::NetworkReady,
-            changed: Arc::clone(&signals.network),
-            interval: FULL_PASS,
+            changed: Arc::clone(&signals.hostnet),
+            interval: RECONCILE_INTERVAL,
         };
         let known = Arc::clone(pods);
         let awaiting = signals.clone();
@@ -242,18 +241,18 @@ impl Tasks {
             name: "firewall",
             condition: Condition::ForwardingAllowed,
             changed: Arc::clone(&signals.firewall),
-            interval: FULL_PASS,
+            interval: RECONCILE_INTERVAL,
         };
         let inputs = self.node_and_mesh();
         self.run(controller, inputs, |(node, mesh)| {
             reconcile_firewalls(&node, &mesh)
         });
-        let watching = node_hostnet::watch(signals, self.shutdown.clone());
-        self.spawn("hostnet watch", watching);
+        let monitoring = node_hostnet::monitor(signals, self.shutdown.clone());
+        self.spawn("hostnet monitor", monitoring);
     }
 
     fn start_pods(&mut self, pods: &Arc<Pods>) {
-        let viewing = Arc::clone(pods).keep_view(self.shutdown.clone());
+        let viewing = Arc::clone(pods).run(self.shutdown.clone());
         self.spawn("pods", viewing);
         let controller = Controller {
             name: "orphans",
@@ -332,7 +331,7 @@ impl Tasks {
         );
     }
 
-    /// Starts a part; it must not end before the daemon does.
+    /// The task must run until the shutdown.
     fn spawn(
         &mut self,
         name: &'static str,
@@ -347,25 +346,26 @@ impl Tasks {
 
 fn write_cni_files(node: &NodeConfig, mesh: &MeshState, pods: &Pods) -> Result<Reconciled, String> {
     let config = &node.config;
-    let pod_cidrs = node.pod_cidrs.as_ref().ok_or(WAITING)?;
+    let pod_cidrs = node.pod_cidrs.as_ref().ok_or(NO_POD_CIDRS)?;
     first_time_gate(config, mesh)?;
     let dirs = node.dirs();
     let explained = |error: node_cniconf::CniConfError| error.explained();
     let desired = node_cniconf::desired(config, &pod_cidrs.local, &pod_cidrs.base, &dirs)
         .map_err(explained)?;
-    let (home, life) = (Home::of(config), |home: &Home| pods.living(home));
+    let location = LeaseStoreLocation::of(config);
+    let users = |location: &LeaseStoreLocation| pods.lease_users(location);
     let refused = |error: LeasesError| display_chain(&error);
-    let mut known = leases::Known::load(&dirs);
-    known.check(&home, life).map_err(refused)?;
-    known.note(&home).map_err(refused)?;
+    let mut locations = LeaseStoreLocations::load(&dirs);
+    locations.check(&location, users).map_err(refused)?;
+    locations.add(&location).map_err(refused)?;
     let outcome = node_cniconf::ensure(&desired).map_err(explained)?;
-    known.forget_others(&home, life).map_err(refused)?;
+    locations.forget_unused(&location, users).map_err(refused)?;
     Ok(outcome.into())
 }
 
-/// Why no pod may start yet: on a node that the mesh never served, it would reach no other node.
+/// No pod may start before the mesh served this node once: it could not reach other nodes.
 fn first_time_gate(config: &Config, mesh: &MeshState) -> Result<(), String> {
-    // Where tailscaled runs makes no difference here.
+    // The netns of tailscaled makes no difference here.
     if mesh.has_served || TailscaledMode::choose(config, false) == TailscaledMode::Disabled {
         return Ok(());
     }
@@ -382,18 +382,18 @@ fn reconcile_hostnet(
     pods: &Pods,
     signals: &node_hostnet::Signals,
 ) -> Result<Reconciled, String> {
-    let pod_cidrs = node.pod_cidrs.as_ref().ok_or(WAITING)?;
+    let pod_cidrs = node.pod_cidrs.as_ref().ok_or(NO_POD_CIDRS)?;
     let mesh = mesh_routes(&node.config, mesh);
     let (local, base) = (&pod_cidrs.local, &pod_cidrs.base);
     let desired = Desired::new(&node.config, local, base, mesh.as_ref())
         .map_err(|error| display_chain(&error))?;
-    signals.wait_for(&desired);
+    signals.set_desired(&desired);
     let links = pods.pod_links().into_iter();
-    let wanted = Wanted {
+    let input = ReconcileInput {
         desired,
-        pods: Some(node_hostnet::Pods {
+        pods: Some(node_hostnet::DesiredPods {
             links: links
-                .map(|link| node_hostnet::PodLink {
+                .map(|link| node_hostnet::DesiredPodLink {
                     name: link.host_link,
                     pod_mac: link.pod_mac,
                     addresses: link.addresses,
@@ -402,11 +402,11 @@ fn reconcile_hostnet(
             ports: pods.host_ports(),
         }),
     };
-    node_hostnet::pass(&node_hostnet::Place::default(), &wanted)
+    node_hostnet::reconcile(&node_hostnet::HostPaths::default(), &input)
         .map_err(|error| display_chain(&error))
 }
 
-fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::Mesh> {
+fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::MeshRoutes> {
     let link = mesh.link.as_ref()?;
     let via_ipv4 = link.via.iter().find_map(|address| match address {
         IpAddr::V4(ipv4) => Some(*ipv4),
@@ -416,40 +416,40 @@ fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::Mesh> 
         IpAddr::V4(_) => None,
         IpAddr::V6(ipv6) => Some(*ipv6),
     });
-    Some(node_hostnet::Mesh {
+    Some(node_hostnet::MeshRoutes {
         link: link.name.clone(),
         via_ipv4,
         via_ipv6,
-        remotes: mesh.peer_routes.clone(),
-        stolen: mesh.shadowed.clone(),
-        members: mesh.peer_ips.clone(),
-        outside: mesh.extra_host_routes.clone(),
-        is_ours: is_managed(config, link),
+        peer_routes: mesh.peer_routes.clone(),
+        shadowed: mesh.shadowed.clone(),
+        peer_ips: mesh.peer_ips.clone(),
+        extra_host_routes: mesh.extra_host_routes.clone(),
+        is_managed: is_managed(config, link),
         tune_links: config.tailscale.tune_links == TuneLinks::Auto,
     })
 }
 
-/// Whether an interface is that of our own tailscaled in the host's netns. It is known for a moment
-/// longer than the configuration that made it.
+/// Whether the managed tailscaled owns the interface. After a reload, [`MeshState`] may still have the
+/// former one.
 fn is_managed(config: &Config, link: &MeshLink) -> bool {
     let tailscale = &config.tailscale;
-    tailscale.mode != MeshMode::Host && link.name == tailscale.interface
+    tailscale.mode != TailscaleMode::Host && link.name == tailscale.interface
 }
 
 fn reconcile_firewalls(node: &NodeConfig, mesh: &MeshState) -> Result<Reconciled, String> {
-    let pod_cidrs = node.pod_cidrs.as_ref().ok_or(WAITING)?;
+    let pod_cidrs = node.pod_cidrs.as_ref().ok_or(NO_POD_CIDRS)?;
     // The host forwards for a tailscaled in a netns of its own.
     let link = mesh.link.iter();
     let forwarded = link.flat_map(|link| link.via.iter().copied().map(IpNet::from));
-    let wanted = node_hostnet::firewall::Settings {
+    let wanted = node_hostnet::firewall::FirewallSettings {
         networks: pod_cidrs.local.iter().copied().chain(forwarded).collect(),
         integrate: node.config.firewall.integrate,
     };
-    node_hostnet::firewall::pass(&node_hostnet::Place::default(), &wanted)
+    node_hostnet::firewall::reconcile(&node_hostnet::HostPaths::default(), &wanted)
         .map_err(|error| display_chain(&error))
 }
 
-/// Counts each event, and updates the pod that it is about. After a lost one, all pods are listed.
+/// Counts each event and updates its pod. Lost events cause a resync of all pods.
 async fn handle_events(
     mut events: mpsc::Receiver<Box<Event>>,
     events_lost: Arc<Notify>,
@@ -467,9 +467,9 @@ async fn handle_events(
                     PodLabelMode::Off
                 };
                 socket::count(&metrics, &event, pod_labels);
-                pods.told(*event).await;
+                pods.handle_event(*event).await;
             }
-            () = events_lost.notified() => pods.missed(),
+            () = events_lost.notified() => pods.request_resync(),
         }
     }
 }
@@ -479,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_the_mesh_never_served_starts_no_pods() {
+    fn pods_wait_until_the_mesh_has_served_the_node() {
         let mut config = Config::default();
         let mut mesh = MeshState::default();
         assert_eq!(first_time_gate(&config, &mesh), Ok(()));

@@ -1,9 +1,8 @@
-//! Takes everything away that headcni has made on this node, and puts back what it set aside.
+//! Removes everything that headcni created on this node, and restores what it replaced.
 //!
-//! First the CNI configuration, so that no pod starts any more; then the pods' networks; then what the
-//! Kubernetes API was told, as long as there is a mesh that may lead to it; then this node's place in
-//! the mesh; then what pods shared; then our own files. What can't be done is told in
-//! the end, and all the rest is done.
+//! The order matters: the CNI configuration first, so that no pod starts; then the pods' networks; then
+//! the Node object, while the mesh may still be the path to the API; then the mesh, the host network and
+//! our files. Errors are collected and returned at the end.
 
 use std::env;
 use std::fs;
@@ -13,68 +12,68 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use api::paths;
 
-use crate::instance::Instance;
+use crate::instance_lock::InstanceLock;
 use node_config::{Config, Dirs, Sources};
 use node_core::error::display_chain;
 use node_core::node_name;
 use node_hostnet::PodLinks;
 
-/// Does it, and tells line by line what was done. A configuration that can't be used is no reason not
-/// to: what it would have said is taken from the defaults. The node's name is the one that a flag says,
-/// if any does.
+/// Uses the defaults if the configuration is invalid.
 pub fn run(
     sources: &Sources,
     node_name: Option<&str>,
-    tell: &mut (dyn FnMut(String) + Send),
+    report: &mut (dyn FnMut(String) + Send),
 ) -> Result<()> {
     let config = match node_config::load(sources) {
         Ok(loaded) => loaded.config,
         Err(error) => {
-            tell(format!("going by defaults, because of this:\n{error}"));
+            report(format!(
+                "the configuration is invalid, using defaults:\n{error}"
+            ));
             Config::default()
         }
     };
-    let instance = Instance::take(Path::new(paths::DAEMON_LOCK))?;
+    let lock = InstanceLock::acquire(Path::new(paths::DAEMON_LOCK))?;
     let dirs = Dirs::locate(&config.cni, Path::new("/"));
     let mut errors: Vec<String> = Vec::new();
 
     match node_cniconf::remove(&dirs) {
-        Ok(lines) => lines.into_iter().for_each(&mut *tell),
+        Ok(lines) => lines.into_iter().for_each(&mut *report),
         Err(error) => errors.push(error.explained()),
     }
     let mut leases = None;
-    match node_pods::Place::of(&config, &dirs.bin_dir) {
-        Ok(place) => {
-            leases = node_pods::own_leases(&place);
-            let (detached, troubles) = node_pods::detach_all(&place);
+    match node_pods::PodPaths::of(&config, &dirs.bin_dir) {
+        Ok(paths) => {
+            leases = node_pods::own_lease_dir(&paths);
+            let (detached, failed) = node_pods::detach_all(&paths);
             detached
                 .into_iter()
                 .map(|key| format!("detached {key}"))
-                .for_each(&mut *tell);
-            errors.extend(troubles);
+                .for_each(&mut *report);
+            errors.extend(failed);
         }
         Err(error) => errors.push(error.to_string()),
     }
     let variable = env::var_os(node_name::VARIABLE);
     let node = node_name::find(node_name, variable.as_deref());
-    node_kube::take_back(&config.kubernetes, node, tell);
-    // Packets that find no way out meanwhile are stopped by what is taken away next.
+    node_kube::cleanup(&config.kubernetes, node, report);
+    // hostnet goes after the mesh: its rules drop packets that would leave without the mesh.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
-    errors.extend(node_mesh::remove(&config, state_dir, tell));
-    match node_hostnet::remove(&node_hostnet::Place::default(), PodLinks::Delete) {
-        Ok(()) => tell("took the shared network away".to_owned()),
+    errors.extend(node_mesh::remove(&config, state_dir, report));
+    match node_hostnet::remove(&node_hostnet::HostPaths::default(), PodLinks::Delete) {
+        Ok(()) => report("removed the host network".to_owned()),
         Err(error) => errors.push(display_chain(&error)),
     }
-    // What could not be undone is on record there, for another try.
+    // These directories have the records that another try needs.
     if errors.is_empty() {
-        drop(instance);
+        drop(lock);
         for dir in own_directories().into_iter().chain(leases) {
             match fs::remove_dir_all(&dir) {
-                Ok(()) => tell(format!("removed {}", dir.display())),
+                Ok(()) => report(format!("removed {}", dir.display())),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // Something is mounted there, as in a container: it can be emptied only.
+                // A mount point, as in a container, can only be emptied.
                 Err(error) if error.kind() == ErrorKind::ResourceBusy && is_empty(&dir) => {
-                    tell(format!("emptied {}", dir.display()));
+                    report(format!("emptied {}", dir.display()));
                 }
                 Err(error) => errors.push(format!("remove {}: {error}", dir.display())),
             }
@@ -84,13 +83,12 @@ pub fn run(
         return Ok(());
     }
     bail!(
-        "not everything could be undone; mend this and run it again:\n  {}",
+        "failed to remove everything; fix these errors and run it again:\n  {}",
         errors.join("\n  ")
     );
 }
 
-/// Directories that nobody else uses. Leases of other plugins are theirs; ours are void with the
-/// pods' networks.
+/// Directories that only headcni uses. Lease directories of other IPAM plugins stay.
 fn own_directories() -> Vec<PathBuf> {
     let mut dirs = vec![
         PathBuf::from(paths::PLUGIN_DATA_DIR),

@@ -14,7 +14,6 @@ use axum::routing::get;
 
 use super::AdminContext;
 use super::profile::{self, Profiles};
-use crate::socket::readiness;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -64,7 +63,7 @@ async fn healthz(State(context): State<AdminContext>) -> Response {
 }
 
 async fn ready(State(context): State<AdminContext>) -> Response {
-    let readiness = readiness(&context.conditions);
+    let readiness = context.conditions.readiness();
     let status = if readiness.ready {
         StatusCode::OK
     } else {

@@ -1,4 +1,4 @@
-//! `headcni-daemon config …`: looks at the configuration, and changes nothing.
+//! `headcni-daemon config …`: checks and prints the configuration.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -7,44 +7,25 @@ use clap::Subcommand;
 
 use node_config::{Sources, example, json_schema, load, show};
 
-/// What to do with the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum ConfigCommand {
-    /// Say everything that is wrong with it, and end with 1 if something is
+    /// List all errors and warnings; exit with 1 if there are errors
     Check,
-    /// Show what is in force, and where each key comes from
+    /// Show the effective values and their sources
     Show,
-    /// Print a file with every key, its meaning and its default
+    /// Print a commented file with every key and its default
     Example,
-    /// Print its JSON schema
+    /// Print the JSON schema
     Schema,
 }
 
-/// How a command went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing is wrong.
-    Sound,
-    /// The configuration can't be used.
-    Faulty,
-}
-
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Sound => Self::SUCCESS,
-            Verdict::Faulty => Self::FAILURE,
-        }
-    }
-}
-
-/// Runs a command, with what was asked for on `out` and complaints on `err`.
+/// Fails with exit code 1 if the configuration is invalid.
 pub fn run_config(
     command: ConfigCommand,
     sources: &Sources,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<Verdict> {
+) -> io::Result<ExitCode> {
     match command {
         ConfigCommand::Example => write!(out, "{}", example())?,
         ConfigCommand::Schema => writeln!(out, "{:#}", json_schema().as_value())?,
@@ -53,7 +34,7 @@ pub fn run_config(
                 Ok(loaded) => loaded,
                 Err(error) => {
                     writeln!(err, "{error}")?;
-                    return Ok(Verdict::Faulty);
+                    return Ok(ExitCode::FAILURE);
                 }
             };
             for warning in &loaded.warnings {
@@ -66,9 +47,9 @@ pub fn run_config(
                     Some(path) => path.display().to_string(),
                     None => format!("no {}", sources.default_file.display()),
                 };
-                writeln!(out, "the configuration is sound ({file})")?;
+                writeln!(out, "the configuration is valid ({file})")?;
             }
         }
     }
-    Ok(Verdict::Sound)
+    Ok(ExitCode::SUCCESS)
 }

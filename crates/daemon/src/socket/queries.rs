@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::event::EventPod;
-use api::messages::{self, ConditionStatus, PodState, Readiness};
+use api::messages::{self, PodState};
 use net::{PROTO_HEADCNI, RouteKind, Socket};
 use ruleset::LINK_GROUP;
 use tokio::sync::watch;
@@ -60,7 +60,7 @@ impl Queries {
     }
 
     pub(super) fn conditions(&self) -> Vec<messages::Condition> {
-        readiness(&self.conditions).conditions
+        self.conditions.readiness().conditions
     }
 
     pub(super) fn leases(&self) -> Result<Vec<messages::Lease>, QueryError> {
@@ -147,29 +147,5 @@ impl Queries {
                 }
             })
             .collect())
-    }
-}
-
-/// The conditions as `/ready` and `/v1/conditions` have them.
-pub fn readiness(conditions: &Conditions) -> Readiness {
-    let report = conditions.report();
-    let conditions = report.conditions.into_iter();
-    Readiness {
-        ready: report.ready,
-        conditions: conditions
-            .map(|condition| messages::Condition {
-                name: condition.name.to_owned(),
-                status: match condition.status {
-                    "True" => ConditionStatus::True,
-                    "False" => ConditionStatus::False,
-                    _ => ConditionStatus::Unknown,
-                },
-                required: condition.required,
-                reason: None,
-                message: condition.message,
-                remedy: None,
-                since: condition.since,
-            })
-            .collect(),
     }
 }

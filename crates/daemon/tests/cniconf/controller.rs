@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::eventually;
 use node_cniconf::{Desired, ensure, watch};
-use node_core::conditions::{Condition, Conditions, State};
+use node_core::conditions::{Condition, ConditionReport, Conditions};
 use node_core::metrics::Metrics;
 use node_core::reconcile::{self, Controller, Telemetry};
 use tokio::sync::Notify;
@@ -80,7 +80,7 @@ impl Kept {
         self.repairs.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> ConditionReport {
         let all = self.conditions.snapshot();
         let ours = all
             .into_iter()

@@ -52,7 +52,7 @@ fn damaged_files_are_restored_within_a_second(#[case] harm: &str) {
         );
         fixture.shell("rm -rf /etc/cni.away");
     }
-    let holds = || kept.state().holds.then_some(());
+    let holds = || kept.state().is_true().then_some(());
     eventually(LONG, "the condition", holds).unwrap();
 }
 
@@ -99,7 +99,7 @@ fn a_failure_is_retried_with_backoff_until_its_cause_is_gone() {
     fixture.shell("mkdir -p /etc/cni/net.d/10-headcni.conflist");
     let desired = fixture.desired(&json!({}));
     let kept = Kept::new(desired.clone());
-    let failing = || (!kept.state().holds).then(|| kept.state().message);
+    let failing = || (!kept.state().is_true()).then(|| kept.state().message);
     let message = eventually(LONG, "failure", || {
         failing().filter(|text| text.contains("remove"))
     });
@@ -111,7 +111,7 @@ fn a_failure_is_retried_with_backoff_until_its_cause_is_gone() {
     );
     fixture.shell("rmdir /etc/cni/net.d/10-headcni.conflist");
     let start = Instant::now();
-    eventually(LONG, "recovery", || kept.state().holds.then_some(())).unwrap();
+    eventually(LONG, "recovery", || kept.state().is_true().then_some(())).unwrap();
     assert!(
         start.elapsed() < Duration::from_secs(1),
         "{:?}",
@@ -135,7 +135,7 @@ fn a_conf_dir_that_is_mounted_over_is_detected() {
     eventually(Duration::from_secs(40), "the new directory", whole).unwrap();
     fixture.shell("umount /etc/cni/net.d; rm /etc/cni/net.d/10-headcni.conflist");
     eventually(LONG, "the old directory", whole).unwrap();
-    assert!(kept.state().holds);
+    assert!(kept.state().is_true());
 }
 
 #[rstest]

@@ -49,5 +49,5 @@ fn a_conflist_that_reappears_repeatedly_leaves_one_copy() {
             .iter()
             .all(|name| listed.iter().any(|found| found == name))
     );
-    assert!(kept.state().holds);
+    assert!(kept.state().is_true());
 }

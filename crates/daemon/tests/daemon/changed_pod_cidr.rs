@@ -102,7 +102,7 @@ ipam: {{gateway: 10.244.{nth}.254}}"
     }
     let log = daemon.stop().stderr;
     assert!(
-        !log.contains("condition does not hold"),
+        !log.contains("condition is False"),
         "no condition was False: {log}"
     );
 }

@@ -168,11 +168,11 @@ fn every_log_line_is_json_and_an_idle_daemon_logs_nothing() {
     let again: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
     assert!(again.is_empty(), "{again:#?}");
     assert!(
-        !log.contains("does not hold"),
+        !log.contains("condition is False"),
         "a start logs no False condition: {log}"
     );
     let holds = |name: &str| {
-        let is_it = |line: &&str| line.contains("condition holds") && line.contains(name);
+        let is_it = |line: &&str| line.contains("condition is True") && line.contains(name);
         log.lines().filter(is_it).count()
     };
     for name in [

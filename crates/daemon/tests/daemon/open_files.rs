@@ -34,7 +34,7 @@ fn too_many_open_files_are_reported_once_and_no_client_is_lost() {
     let reports: Vec<&str> = output.stderr.lines().filter(is_report).collect();
     assert_eq!(reports.len(), 1, "{reports:#?}");
     assert!(reports[0].contains("LimitNOFILE"), "{reports:?}");
-    let opened = "condition holds condition=SocketOpen";
+    let opened = "condition is True condition=SocketOpen";
     let opened = output.stderr.matches(opened).count();
     assert_eq!(opened, 2, "{}", output.stderr);
 }

@@ -127,7 +127,7 @@ fn no_log_or_response_contains_a_key(#[case] source: KeySource, #[case] format: 
     outputs.push(("the log".to_owned(), log.stdout + &log.stderr));
     node.configure(&bad(source)[0]);
     let (args, text) = run(&["uninstall"]);
-    assert!(text.contains("took the shared network away"), "{text}");
+    assert!(text.contains("removed the host network"), "{text}");
     outputs.push((args, text));
     for (place, text) in outputs {
         assert!(!text.is_empty(), "{place} is empty");

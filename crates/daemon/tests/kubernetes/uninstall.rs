@@ -37,7 +37,7 @@ fn uninstall_cleans_the_node_object_and_does_not_wait_for_an_unreachable_api() {
     }
     let output = uninstall(&cluster.nodes[0]);
     assert!(
-        output.contains("took our words off the Node node-1"),
+        output.contains("removed our annotations from Node node-1"),
         "{output}"
     );
     let [annotations, conditions] = metadata(&api, "node-1");
@@ -48,7 +48,7 @@ fn uninstall_cleans_the_node_object_and_does_not_wait_for_an_unreachable_api() {
     let start = Instant::now();
     let output = uninstall(&cluster.nodes[1]);
     assert!(
-        output.contains("left at the Kubernetes API: the Node node-2"),
+        output.contains("failed to clean up Node node-2"),
         "{output}"
     );
     assert!(output.contains("no answer within 10s"), "{output}");
@@ -59,13 +59,13 @@ fn uninstall_cleans_the_node_object_and_does_not_wait_for_an_unreachable_api() {
     api.plane.stop().unwrap();
     let output = uninstall(&cluster.nodes[1]);
     assert!(
-        output.contains("left at the Kubernetes API: the Node node-2"),
+        output.contains("failed to clean up Node node-2"),
         "{output}"
     );
     api.plane.resume().unwrap();
     let output = uninstall(&cluster.nodes[1]);
     assert!(
-        output.contains("took our words off the Node node-2"),
+        output.contains("removed our annotations from Node node-2"),
         "{output}"
     );
     assert_eq!(metadata(&api, "node-2")[0], json!(["example.org/ours"]));

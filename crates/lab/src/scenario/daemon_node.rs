@@ -206,7 +206,7 @@ impl Daemon<'_> {
         let found = eventually(TIMEOUT, &format!("{name} is {status}"), || {
             let condition = self.condition(name)?;
             let message = condition["message"].as_str()?.to_owned();
-            (condition["status"] == status && message != "not looked at yet").then_some(message)
+            (condition["status"] == status).then_some(message)
         });
         found.unwrap_or_else(|error| panic!("{error}: {:#?}", self.ready()))
     }

@@ -219,7 +219,7 @@ impl MeshNode {
     pub fn await_condition(&self, name: &str, status: bool, limit: Duration) -> Result<String> {
         eventually(limit, &format!("{name} is {status}"), || {
             let (now, message) = self.condition(name).ok()?;
-            (now == status && message != "not looked at yet").then_some(message)
+            (now == status && message != "not reported yet").then_some(message)
         })
         .with_context(|| self.diagnostics())
     }
@@ -239,7 +239,7 @@ impl MeshNode {
             let is_logged = || {
                 let log = self.log();
                 let mut lines = log.lines().filter(|line| is_about(line, condition));
-                lines.any(|line| line.contains("condition does not hold") && has_all(line))
+                lines.any(|line| line.contains("condition is False") && has_all(line))
             };
             let is_reported =
                 !is_true && has_all(&message) && !self.condition_metric(condition)? && is_logged();
@@ -260,7 +260,7 @@ impl MeshNode {
             let (is_true, _) = self.condition(condition).ok()?;
             let log = self.log();
             let last = log.lines().rfind(|line| is_about(line, condition))?;
-            let is_logged = last.contains("condition holds");
+            let is_logged = last.contains("condition is True");
             (is_true && self.condition_metric(condition)? && is_logged).then_some(())
         });
         reported.unwrap_or_else(|error| panic!("{error:#}\n{}", self.diagnostics()));

@@ -1,61 +1,59 @@
-//! What must hold for the node to be of use, by name: the body of `/ready`.
+//! The health of this node as named conditions: the body of `/ready`.
 //!
-//! A condition is reported by whoever keeps it, as often as it is looked at. A change is logged
-//! once, when it happens.
-
-mod report;
+//! Each controller reports its conditions after every reconcile. Only changes are logged.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use api::messages::{self, Readiness};
+use jiff::Timestamp;
 use serde::Serialize;
 use tracing::Level;
 
-pub use report::{ConditionReport, Report};
+pub use api::messages::ConditionStatus;
 
-/// Something that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Condition {
-    /// The file that SIGHUP read last is the one in force.
+    /// The file that the last SIGHUP read is in force.
     ConfigurationLoaded,
-    /// The Kubernetes API answers, if it is asked.
+    /// The Kubernetes API answers, or is disabled.
     KubernetesReachable,
-    /// It is known which addresses this node's pods get.
+    /// The pod CIDRs of this node are known.
     PodCidrKnown,
-    /// Nothing has addresses that the mesh needs for itself.
+    /// Only tailnet nodes use tailnet addresses.
     NoAddressOverlap,
-    /// This node is a member of the mesh.
+    /// This node is logged in to the tailnet.
     MeshJoined,
-    /// The mesh's server answers, and we know its language.
+    /// Headscale answers, and its API version is supported.
     HeadscaleReachable,
-    /// No other node has what this one has.
+    /// No other node has this node's pod CIDRs.
     PodCidrUnique,
-    /// Other nodes send packets for this node's pods here.
+    /// Headscale serves this node's pod CIDRs as primary routes.
     RoutesServed,
-    /// The mesh's policy lets pods reach pods.
+    /// Headscale's ACL policy allows pod-to-pod traffic.
     PolicyAllowsPods,
-    /// No key that the mesh needs expires soon.
+    /// No key expires soon.
     CredentialsValid,
-    /// This node's clock is the server's.
+    /// This node's clock agrees with Headscale's.
     ClockInSync,
-    /// The CNI configuration is in its place.
+    /// The conflist and subnet.env are written.
     CniConfigWritten,
-    /// Forwarding, rules, routes, gateways and nftables are as they should be.
+    /// Forwarding, rules, routes, gateways and nftables are as desired.
     NetworkReady,
-    /// No firewall of somebody else drops what pods send.
+    /// No other firewall drops pods' packets.
     ForwardingAllowed,
-    /// There are addresses left for new pods.
+    /// There are free addresses for new pods.
     IpsAvailable,
-    /// The plugin can reach us.
+    /// The daemon's socket accepts connections.
     SocketOpen,
-    /// What pods left behind could be looked at and collected.
+    /// Orphans were found and collected.
     OrphansCollected,
 }
 
 impl Condition {
-    /// All of them, in the order in which they come to hold.
+    /// In the order in which they become True.
     pub const ALL: [Self; 17] = [
         Self::ConfigurationLoaded,
         Self::KubernetesReachable,
@@ -76,7 +74,6 @@ impl Condition {
         Self::OrphansCollected,
     ];
 
-    /// Its name, as `/ready` and metrics have it.
     pub fn name(self) -> &'static str {
         match self {
             Self::ConfigurationLoaded => "ConfigurationLoaded",
@@ -99,7 +96,7 @@ impl Condition {
         }
     }
 
-    /// Whether the node is unready while it does not hold.
+    /// Whether the node is unready unless it is True.
     pub fn is_required(self) -> bool {
         match self {
             Self::PodCidrKnown
@@ -123,33 +120,38 @@ impl Condition {
     }
 }
 
-/// How a condition is.
+/// What was reported last about a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    /// Whether it holds.
-    pub holds: bool,
-    /// What a person should know: what was found, or what is wrong and how to mend it.
+pub struct ConditionReport {
+    pub status: ConditionStatus,
+    /// What was observed, and the remedy if there is one.
     pub message: String,
-    /// When it began to be so.
+    /// When `status` last changed.
     pub since: SystemTime,
 }
 
-/// All conditions; those that nobody has reported yet do not hold.
+impl ConditionReport {
+    pub fn is_true(&self) -> bool {
+        self.status == ConditionStatus::True
+    }
+}
+
+/// All conditions: Unknown until they are reported.
 #[derive(Debug)]
 pub struct Conditions {
-    states: Mutex<BTreeMap<Condition, State>>,
+    reports: Mutex<BTreeMap<Condition, ConditionReport>>,
 }
 
 impl Default for Conditions {
     fn default() -> Self {
-        let unknown = State {
-            holds: false,
-            message: "not looked at yet".to_owned(),
+        let unknown = ConditionReport {
+            status: ConditionStatus::Unknown,
+            message: "not reported yet".to_owned(),
             since: SystemTime::now(),
         };
-        let states = Condition::ALL.map(|condition| (condition, unknown.clone()));
+        let reports = Condition::ALL.map(|condition| (condition, unknown.clone()));
         Self {
-            states: Mutex::new(states.into()),
+            reports: Mutex::new(reports.into()),
         }
     }
 }
@@ -157,91 +159,112 @@ impl Default for Conditions {
 /// How a report differs from the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// It began to hold, or ceased to.
-    Flipped,
-    /// It is as it was, and there is something else to say about it.
-    Reworded,
+    Status,
+    Message,
 }
 
 impl Conditions {
-    /// Notes that a condition holds.
+    /// Reports a condition as True.
     pub fn holds(&self, condition: Condition, message: impl fmt::Display) {
-        self.set(condition, true, &message.to_string());
+        self.set(condition, ConditionStatus::True, &message.to_string());
     }
 
-    /// Notes that a condition does not hold, and what to do about it.
+    /// Reports a condition as False; the message includes the remedy.
     pub fn fails(&self, condition: Condition, message: impl fmt::Display) {
-        self.set(condition, false, &message.to_string());
+        self.set(condition, ConditionStatus::False, &message.to_string());
     }
 
-    fn set(&self, condition: Condition, holds: bool, message: &str) {
-        let changed = self.note(condition, holds, message, SystemTime::now());
+    fn set(&self, condition: Condition, status: ConditionStatus, message: &str) {
+        let changed = self.update(condition, status, message, SystemTime::now());
         if let Some(change) = changed {
-            log(condition, holds, message, change);
+            log(condition, status, message, change);
         }
     }
 
-    /// Keeps what was reported, and says what is new about it.
-    fn note(
+    fn update(
         &self,
         condition: Condition,
-        holds: bool,
+        status: ConditionStatus,
         message: &str,
         now: SystemTime,
     ) -> Option<Change> {
-        let mut states = self.lock();
-        let state = states.get_mut(&condition)?;
-        let change = if state.holds != holds {
-            state.since = now;
-            Change::Flipped
-        } else if state.message != message {
-            Change::Reworded
+        let mut reports = self.lock();
+        let report = reports.get_mut(&condition)?;
+        let change = if report.status != status {
+            report.since = now;
+            Change::Status
+        } else if report.message != message {
+            Change::Message
         } else {
             return None;
         };
-        state.holds = holds;
-        message.clone_into(&mut state.message);
+        report.status = status;
+        message.clone_into(&mut report.message);
         Some(change)
     }
 
-    /// How all of them are, in order.
-    pub fn snapshot(&self) -> Vec<(Condition, State)> {
+    /// All conditions in order.
+    pub fn snapshot(&self) -> Vec<(Condition, ConditionReport)> {
         self.lock()
             .iter()
-            .map(|(condition, state)| (*condition, state.clone()))
+            .map(|(condition, report)| (*condition, report.clone()))
             .collect()
     }
 
-    /// Whether all that are required hold.
+    /// Whether all required conditions are True.
     pub fn is_ready(&self) -> bool {
         self.lock()
             .iter()
-            .all(|(condition, state)| state.holds || !condition.is_required())
+            .all(|(condition, report)| report.is_true() || !condition.is_required())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Condition, State>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The conditions as `/ready` and `/v1/conditions` have them.
+    pub fn readiness(&self) -> Readiness {
+        let reports = self.snapshot();
+        Readiness {
+            ready: reports
+                .iter()
+                .all(|(condition, report)| report.is_true() || !condition.is_required()),
+            conditions: reports.into_iter().map(to_message).collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Condition, ConditionReport>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A condition that holds with another message is no news; one that fails for another reason is.
-fn level(condition: Condition, holds: bool, change: Change) -> Level {
-    match (holds, change) {
-        (true, Change::Flipped) => Level::INFO,
-        (true, Change::Reworded) => Level::DEBUG,
-        (false, _) if condition.is_required() => Level::ERROR,
-        (false, _) => Level::WARN,
+fn to_message((condition, report): (Condition, ConditionReport)) -> messages::Condition {
+    let since = Timestamp::try_from(report.since).unwrap_or(Timestamp::UNIX_EPOCH);
+    messages::Condition {
+        name: condition.name().to_owned(),
+        status: report.status,
+        required: condition.is_required(),
+        reason: None,
+        message: report.message,
+        remedy: None,
+        since: format!("{since:.3}"),
     }
 }
 
-fn log(condition: Condition, holds: bool, message: &str, change: Change) {
+/// A new message matters to operators only while the condition is not True.
+fn level(condition: Condition, status: ConditionStatus, change: Change) -> Level {
+    match (status, change) {
+        (ConditionStatus::True, Change::Status) => Level::INFO,
+        (ConditionStatus::True, Change::Message) => Level::DEBUG,
+        _ if condition.is_required() => Level::ERROR,
+        _ => Level::WARN,
+    }
+}
+
+fn log(condition: Condition, status: ConditionStatus, message: &str, change: Change) {
     let name = condition.name();
-    let text = if holds {
-        "condition holds"
-    } else {
-        "condition does not hold"
+    let text = match status {
+        ConditionStatus::True => "condition is True",
+        ConditionStatus::False => "condition is False",
+        ConditionStatus::Unknown => "condition is Unknown",
     };
-    match level(condition, holds, change) {
+    match level(condition, status, change) {
         Level::INFO => tracing::info!(condition = name, reason = message, "{text}"),
         Level::WARN => tracing::warn!(condition = name, reason = message, "{text}"),
         Level::ERROR => tracing::error!(condition = name, reason = message, "{text}"),

@@ -1,20 +1,20 @@
-//! Errors in one line, for conditions and logs.
+//! Errors as text, for conditions and logs.
 
 use std::error::Error;
 
-/// An error with everything that led to it.
+/// The error and its sources in one line.
 pub fn display_chain(error: &(impl Error + ?Sized)) -> String {
-    let mut words = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let text = error.to_string();
-        // Some say in their own words what their cause has said.
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
+        let source = error.to_string();
+        // Some messages end with that of their source.
+        if !text.ends_with(&source) {
+            text = format!("{text}: {source}");
         }
         cause = error.source();
     }
-    words
+    text
 }
 
 #[cfg(test)]
@@ -24,19 +24,19 @@ mod tests {
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("write {name}{}", if *.is_wordy { ": no room" } else { "" })]
+    #[error("write {name}{}", if *.repeats_source { ": no room" } else { "" })]
     struct Outer {
         name: &'static str,
-        is_wordy: bool,
+        repeats_source: bool,
         #[source]
         source: io::Error,
     }
 
     #[test]
-    fn causes_follow_and_nothing_is_said_twice() {
-        let outer = |is_wordy| Outer {
+    fn sources_follow_and_none_is_repeated() {
+        let outer = |repeats_source| Outer {
             name: "x",
-            is_wordy,
+            repeats_source,
             source: io::Error::other("no room"),
         };
         assert_eq!(display_chain(&outer(false)), "write x: no room");

@@ -1,6 +1,6 @@
-//! Everything that is counted or measured: the body of `/metrics`.
+//! The metrics: the body of `/metrics`.
 //!
-//! Labels have few values each. A pod's name is one only if the configuration asks for it.
+//! Labels have few values. Pod names are labels only with `monitoring.podLabels`.
 
 mod labels;
 mod mesh;
@@ -26,7 +26,7 @@ pub use labels::{
 };
 pub use mesh::MeshMetrics;
 
-/// Times from 100 µs to 10 s.
+/// Buckets from 100 µs to 10 s.
 #[derive(Clone, Copy, Debug)]
 pub struct Durations;
 
@@ -39,66 +39,42 @@ impl MetricConstructor<Histogram> for Durations {
     }
 }
 
-/// A family of histograms of times.
 pub type Times<L> = Family<L, Histogram, Durations>;
 
-/// A gauge with fractions.
 pub type Float = Gauge<f64, AtomicU64>;
 
-/// All metrics of the daemon.
 #[derive(Debug)]
 pub struct Metrics {
-    /// What is served, under our name.
     pub registry: Registry,
-    /// What every program has, under the names that all programs use.
+    /// Without our prefix.
     process: Registry,
-    /// How long a successful ADD took.
     pub setup_duration: Times<PodLabels>,
-    /// Addresses that were given.
     pub allocations: Family<ByStrategy, Counter>,
-    /// Calls that failed.
     pub errors: Family<ByError, Counter>,
-    /// How long calls took.
     pub call_duration: Times<ByCall>,
-    /// How long parts of calls took.
     pub step_duration: Times<ByStep>,
-    /// Interfaces that were made, or were not.
     pub interfaces: Family<ByOutcome, Counter>,
-    /// How long a pass took.
     pub reconcile_duration: Times<ByController>,
-    /// Passes that failed.
     pub reconcile_errors: Family<ByController, Counter>,
-    /// What a pass had to put right.
     pub repairs: Family<ByController, Counter>,
-    /// Whether each condition holds.
     pub conditions: Family<ByCondition, Gauge>,
-    /// Addresses that can be given.
     pub pool_size: Family<ByFamily, Float>,
-    /// Addresses that are given.
     pub pool_used: Family<ByFamily, Float>,
-    /// Left-overs that are known and not collected yet.
     pub orphans: Family<ByKind, Gauge>,
-    /// Left-overs that were collected.
     pub orphans_collected: Family<ByKind, Counter>,
-    /// Pods that are attached.
     pub pods: Gauge,
-    /// Events of the plugin: `accepted`, `dropped` or `invalid`.
     pub events: Family<ByOutcome, Counter>,
-    /// How long GET requests on the socket took.
     pub request_duration: Times<ByRequest>,
-    /// Log lines that were dropped because stderr was too slow.
     pub log_lines_dropped: Counter,
-    /// The mesh.
     pub mesh: MeshMetrics,
 }
 
 impl Metrics {
-    /// All of them, at nought.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("headcni");
         registry.register(
             "build",
-            "Which headcni-daemon this is",
+            "Version of headcni-daemon",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
         macro_rules! register {
@@ -118,54 +94,46 @@ impl Metrics {
         Self {
             setup_duration: seconds!(
                 "pod_network_setup_duration",
-                "How long it took to give a pod its network"
+                "Time to set up a pod's network"
             ),
             allocations: register!(
                 "ip_allocations",
-                "Addresses that pods got",
+                "Addresses given to pods",
                 Family::default()
             ),
-            errors: register!("network_errors", "Calls that failed", Family::default()),
+            errors: register!("network_errors", "Failed CNI calls", Family::default()),
             call_duration: seconds!("cni_call_duration", "Duration of CNI calls"),
             step_duration: seconds!("cni_step_duration", "Duration of the steps of CNI calls"),
             interfaces: register!(
                 "interface_creations",
-                "Interfaces of pods that were to be made",
+                "Pod interfaces created, or failed",
                 Family::default()
             ),
-            reconcile_duration: seconds!("reconcile_duration", "How long a pass took"),
+            reconcile_duration: seconds!("reconcile_duration", "Duration of a reconcile pass"),
             reconcile_errors: register!(
                 "reconcile_errors",
-                "Passes that failed",
+                "Failed reconcile passes",
                 Family::default()
             ),
             repairs: register!(
                 "repairs",
-                "Times that something was not as it should be and was put right",
+                "Differences found and repaired",
                 Family::default()
             ),
             conditions: register!(
                 "condition",
-                "Whether a condition of /ready holds",
+                "1 while a condition of /ready is True, else 0",
                 Family::default()
             ),
             pool_size: register!("ip_pool_size", "Addresses for pods", Family::default()),
-            pool_used: register!(
-                "ip_pool_used",
-                "Addresses that pods have",
-                Family::default()
-            ),
-            orphans: register!(
-                "orphans",
-                "What pods left behind and was not collected yet",
-                Family::default()
-            ),
+            pool_used: register!("ip_pool_used", "Leased addresses", Family::default()),
+            orphans: register!("orphans", "Orphans not collected yet", Family::default()),
             orphans_collected: register!(
                 "orphans_collected",
-                "What pods left behind and was collected",
+                "Collected orphans",
                 Family::default()
             ),
-            pods: register!("pods", "Pods that are attached", Gauge::default()),
+            pods: register!("pods", "Attached pods", Gauge::default()),
             events: register!(
                 "plugin_events",
                 "Events that the plugin posted",
@@ -194,7 +162,7 @@ impl Metrics {
             };
             self.conditions
                 .get_or_create(&by)
-                .set(i64::from(state.holds));
+                .set(i64::from(state.is_true()));
         }
         let mut body = String::new();
         text::encode_registry(&mut body, &self.registry)?;

@@ -1,24 +1,19 @@
-//! The name of this node, as Kubernetes knows it.
-//!
-//! It is said by a flag, else by `NODE_NAME`, else it is the host's name, as the kubelet has it.
+//! The name of this node in Kubernetes: `--node-name`, else `NODE_NAME`, else the host name, like the
+//! kubelet.
 
 use std::ffi::OsStr;
 use std::fmt;
 
-/// The variable that says the node's name.
 pub const VARIABLE: &str = "NODE_NAME";
 
-/// The longest name that Kubernetes takes.
+/// The limit of Kubernetes.
 const MAX_LENGTH: usize = 253;
 
-/// A node's name: an RFC 1123 subdomain in lower case.
-///
-/// It has no separator of paths in it.
+/// An RFC 1123 subdomain in lower case, so it is also a safe file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(String);
 
 impl NodeName {
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -30,20 +25,18 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// Why a text is no node's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{origin} {text:?} can't be a node's name: {trouble}; say the name that `kubectl get nodes` \
-     shows by --node-name or {VARIABLE}"
+    "{origin} {text:?} is no valid node name: {reason}; set --node-name or {VARIABLE} to the name that \
+     `kubectl get nodes` shows"
 )]
 pub struct NodeNameError {
     text: String,
     origin: &'static str,
-    trouble: String,
+    reason: String,
 }
 
-/// Finds the name: `flag`, else `variable` ([`VARIABLE`]), else the host's name. Empty ones count as
-/// absent.
+/// `variable` is the value of [`VARIABLE`]. Empty values count as absent.
 pub fn find(flag: Option<&str>, variable: Option<&OsStr>) -> Result<NodeName, NodeNameError> {
     let host = rustix::system::uname();
     choose(flag, variable, &host.nodename().to_string_lossy())
@@ -54,33 +47,33 @@ fn choose(
     variable: Option<&OsStr>,
     host: &str,
 ) -> Result<NodeName, NodeNameError> {
-    let said = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
-    if let Some(text) = flag.and_then(said) {
+    let non_empty = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+    if let Some(text) = flag.and_then(non_empty) {
         return parse(&text, "--node-name");
     }
-    // What is not text becomes a text that is refused.
+    // Invalid UTF-8 becomes U+FFFD, which is rejected below.
     let variable = variable.map(OsStr::to_string_lossy);
-    if let Some(text) = variable.and_then(|text| said(&text)) {
+    if let Some(text) = variable.and_then(|text| non_empty(&text)) {
         return parse(&text, VARIABLE);
     }
-    parse(host, "the host's name")
+    parse(host, "the host name")
 }
 
 fn parse(text: &str, origin: &'static str) -> Result<NodeName, NodeNameError> {
-    // The kubelet does the same to whatever names the node.
+    // Like the kubelet.
     let name = text.trim().to_ascii_lowercase();
-    match trouble(&name) {
+    match invalid_reason(&name) {
         None => Ok(NodeName(name)),
-        Some(trouble) => Err(NodeNameError {
+        Some(reason) => Err(NodeNameError {
             text: text.chars().take(MAX_LENGTH).collect(),
             origin,
-            trouble,
+            reason,
         }),
     }
 }
 
-/// As Kubernetes' `IsDNS1123Subdomain`, which does not limit the parts between dots.
-fn trouble(name: &str) -> Option<String> {
+/// Like Kubernetes' `IsDNS1123Subdomain`, which does not limit the length of labels.
+fn invalid_reason(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -91,13 +84,12 @@ fn trouble(name: &str) -> Option<String> {
     let odd = name.chars().find(|&c| !is_plain(c) && c != '-' && c != '.');
     if let Some(odd) = odd {
         return Some(format!(
-            "{odd:?} is none of its characters: letters, digits, '-' and '.'"
+            "it contains {odd:?}; allowed are letters, digits, '-' and '.'"
         ));
     }
-    let is_sound = |part: &str| part.starts_with(is_plain) && part.ends_with(is_plain);
-    let has_sound_parts = name.split('.').all(is_sound);
-    (!has_sound_parts)
-        .then(|| "each part between dots begins and ends with a letter or a digit".to_owned())
+    let is_valid = |part: &str| part.starts_with(is_plain) && part.ends_with(is_plain);
+    let is_valid = name.split('.').all(is_valid);
+    (!is_valid).then(|| "each label must start and end with a letter or a digit".to_owned())
 }
 
 #[cfg(test)]
@@ -135,24 +127,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case("my_host", "'_' is none of its characters")]
-    #[case("../etc/passwd", "'/' is none of its characters")]
-    #[case("knoten-ä", "'ä' is none of its characters")]
-    #[case("(none)", "'(' is none of its characters")]
-    #[case("-a", "begins and ends with a letter or a digit")]
-    #[case("a-", "begins and ends with a letter or a digit")]
-    #[case("a..b", "begins and ends with a letter or a digit")]
-    #[case("a.-b", "begins and ends with a letter or a digit")]
-    #[case(".", "begins and ends with a letter or a digit")]
+    #[case("my_host", "it contains '_'")]
+    #[case("../etc/passwd", "it contains '/'")]
+    #[case("knoten-ä", "it contains 'ä'")]
+    #[case("(none)", "it contains '('")]
+    #[case("-a", "must start and end with a letter or a digit")]
+    #[case("a-", "must start and end with a letter or a digit")]
+    #[case("a..b", "must start and end with a letter or a digit")]
+    #[case("a.-b", "must start and end with a letter or a digit")]
+    #[case(".", "must start and end with a letter or a digit")]
     #[case("", "it is empty")]
-    fn what_kubernetes_would_not_take_is_refused_with_a_way_out(
-        #[case] host: &str,
-        #[case] trouble: &str,
-    ) {
+    fn an_invalid_name_is_rejected_with_a_remedy(#[case] host: &str, #[case] reason: &str) {
         let error = choose(None, None, host).unwrap_err().to_string();
-        assert!(error.contains(trouble), "{error}");
-        assert!(error.contains("the host's name"), "{error}");
-        assert!(error.contains("by --node-name or NODE_NAME"), "{error}");
+        assert!(error.contains(reason), "{error}");
+        assert!(error.contains("the host name"), "{error}");
+        assert!(error.contains("set --node-name or NODE_NAME"), "{error}");
     }
 
     #[test]
@@ -162,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_text_is_refused() {
+    fn a_variable_that_is_not_utf8_is_rejected() {
         use std::os::unix::ffi::OsStrExt;
         let variable = OsStr::from_bytes(b"worker-\xff");
         let error = choose(None, Some(variable), "host").unwrap_err();
@@ -177,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn the_host_has_a_name() {
+    fn the_host_name_is_the_default() {
         let of_host = rustix::system::uname();
         let expected = of_host.nodename().to_string_lossy().to_lowercase();
         match find(None, None) {
             Ok(name) => assert_eq!(name.as_str(), expected),
-            Err(error) => assert!(trouble(&expected).is_some(), "{error}"),
+            Err(error) => assert!(invalid_reason(&expected).is_some(), "{error}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the API is reached.
+//! How the daemon connects to the Kubernetes API.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,93 +9,82 @@ use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, Kubeco
 
 use node_config::Kubernetes;
 
-/// For a connection, and for what is sent by it. Watches wait for much longer.
-const LIMIT: Duration = Duration::from_secs(15);
-/// For what comes back. A watch is told nothing for 290 seconds at the most, then it is begun again. A list
-/// would wait for ever where the server is gone and nobody says so.
-const SILENCE: Duration = Duration::from_mins(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A watch may be silent for 290 seconds before the server ends it. Without a limit, a list would wait
+/// for ever for a server that vanished without closing the connection.
+const READ_TIMEOUT: Duration = Duration::from_mins(5);
 /// Kubernetes sets it in every pod.
 const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Why the API can't be asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
-    /// Nobody says how.
     #[error(
-        "kubernetes.enabled is true, but nobody says how to reach the API: set kubernetes.kubeconfig, or \
-         run in a pod"
+        "kubernetes.enabled is true, but there is neither kubernetes.kubeconfig nor a service account: \
+         set kubernetes.kubeconfig, or run in a pod"
     )]
-    Nowhere,
-    /// The file is no use.
+    NoCredentials,
     #[error("read kubernetes.kubeconfig {}", path.display())]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: KubeconfigError,
     },
-    /// The pod has not what it needs.
     #[error("use the pod's service account: is automountServiceAccountToken false?")]
-    Pod(#[source] InClusterError),
-    /// No client can be made.
-    #[error("prepare to ask the API")]
+    ServiceAccount(#[source] InClusterError),
+    #[error("set up the Kubernetes client")]
     Setup(#[source] kube::Error),
 }
 
-/// Where it is known from how the API is reached.
+/// Which credentials the client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// `kubernetes.kubeconfig`.
+enum ClientMode {
+    Disabled,
     Kubeconfig,
-    /// The pod that this is.
-    Pod,
-    /// It is not asked.
-    Nobody,
+    ServiceAccount,
 }
 
-/// From where it is known; nothing if it is to be asked and nobody knows how.
-pub(super) fn origin(config: &Kubernetes, is_pod: bool) -> Option<Origin> {
+/// `None` if the API is enabled and there are no credentials.
+fn client_mode(config: &Kubernetes, is_pod: bool) -> Option<ClientMode> {
     match (config.enabled, &config.kubeconfig, is_pod) {
-        (Some(false), ..) | (None, None, false) => Some(Origin::Nobody),
-        (_, Some(_), _) => Some(Origin::Kubeconfig),
-        (_, None, true) => Some(Origin::Pod),
+        (Some(false), ..) | (None, None, false) => Some(ClientMode::Disabled),
+        (_, Some(_), _) => Some(ClientMode::Kubeconfig),
+        (_, None, true) => Some(ClientMode::ServiceAccount),
         (Some(true), None, false) => None,
     }
 }
 
-/// Whether the API is to be asked.
-pub(super) fn is_asked(config: &Kubernetes) -> bool {
-    origin(config, is_pod()) != Some(Origin::Nobody)
+pub(super) fn is_enabled(config: &Kubernetes) -> bool {
+    client_mode(config, is_pod()) != Some(ClientMode::Disabled)
 }
 
 fn is_pod() -> bool {
     env::var_os(IN_POD).is_some()
 }
 
-/// A client, or nothing if the API is not to be asked.
+/// `None` if the API is disabled.
 pub(super) async fn connect(config: &Kubernetes) -> Result<Option<Client>, ClientError> {
-    let mut settings = match (origin(config, is_pod()), &config.kubeconfig) {
-        (None, _) => return Err(ClientError::Nowhere),
-        (Some(Origin::Nobody), _) => return Ok(None),
-        (Some(Origin::Kubeconfig), Some(path)) => {
+    let mut settings = match (client_mode(config, is_pod()), &config.kubeconfig) {
+        (None, _) => return Err(ClientError::NoCredentials),
+        (Some(ClientMode::Disabled), _) => return Ok(None),
+        (Some(ClientMode::Kubeconfig), Some(path)) => {
             let failed = |source| ClientError::Kubeconfig {
                 path: path.clone(),
                 source,
             };
             let file = Kubeconfig::read_from(path).map_err(failed)?;
             let options = KubeConfigOptions::default();
-            let made = Config::from_custom_kubeconfig(file, &options).await;
-            made.map_err(failed)?
+            let settings = Config::from_custom_kubeconfig(file, &options).await;
+            settings.map_err(failed)?
         }
-        (Some(Origin::Pod | Origin::Kubeconfig), _) => {
-            Config::incluster_env().map_err(ClientError::Pod)?
+        (Some(ClientMode::ServiceAccount | ClientMode::Kubeconfig), _) => {
+            Config::incluster_env().map_err(ClientError::ServiceAccount)?
         }
     };
-    settings.connect_timeout = Some(LIMIT);
-    settings.write_timeout = Some(LIMIT);
-    settings.read_timeout = Some(SILENCE);
-    // Silence before a request is nobody's fault.
+    settings.connect_timeout = Some(CONNECT_TIMEOUT);
+    settings.write_timeout = Some(WRITE_TIMEOUT);
+    settings.read_timeout = Some(READ_TIMEOUT);
+    // An idle connection is not a timeout.
     settings.reset_reader_on_write = true;
     Client::try_from(settings)
         .map(Some)
@@ -107,18 +96,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_says_how_is_believed_and_nobody_is_asked_in_vain() {
+    fn a_kubeconfig_wins_over_the_service_account() {
         let mut config = Kubernetes::default();
-        assert_eq!(origin(&config, false), Some(Origin::Nobody));
-        assert_eq!(origin(&config, true), Some(Origin::Pod));
+        assert_eq!(client_mode(&config, false), Some(ClientMode::Disabled));
+        assert_eq!(client_mode(&config, true), Some(ClientMode::ServiceAccount));
         config.kubeconfig = Some("/etc/headcni/kubeconfig".into());
-        assert_eq!(origin(&config, false), Some(Origin::Kubeconfig));
-        assert_eq!(origin(&config, true), Some(Origin::Kubeconfig));
+        assert_eq!(client_mode(&config, false), Some(ClientMode::Kubeconfig));
+        assert_eq!(client_mode(&config, true), Some(ClientMode::Kubeconfig));
         config.enabled = Some(false);
-        assert_eq!(origin(&config, true), Some(Origin::Nobody));
+        assert_eq!(client_mode(&config, true), Some(ClientMode::Disabled));
         config.enabled = Some(true);
         config.kubeconfig = None;
-        assert_eq!(origin(&config, false), None);
-        assert_eq!(origin(&config, true), Some(Origin::Pod));
+        assert_eq!(client_mode(&config, false), None);
+        assert_eq!(client_mode(&config, true), Some(ClientMode::ServiceAccount));
     }
 }

@@ -1,37 +1,38 @@
-//! What the Kubernetes API says about nodes, as far as this one needs it, and what this node says there.
+//! The Kubernetes API: watches Nodes, and publishes this node's annotations, `NetworkUnavailable`
+//! condition and Events.
 //!
-//! Nothing here is needed for pods to run. What was known stays when the API is away, over restarts
-//! too, and a node without an API does without.
+//! Pods run without it. The last known Nodes stay in force while the API is unreachable, also across
+//! restarts.
 
+mod cleanup;
 mod client;
-mod farewell;
-mod keep;
-mod memory;
+mod controller;
+mod events;
 mod node;
-mod nodes;
-mod own;
-mod reach;
-mod selection;
-mod tell;
-mod teller;
-mod told;
+mod node_cache;
+mod node_patch;
+mod own_node;
+mod publisher;
+mod state;
+mod watch_config;
+mod watch_health;
 
 use std::path::Path;
 use std::time::Duration;
 
-pub use farewell::take_back;
-pub use keep::{Ends, keep};
+pub use cleanup::cleanup;
+pub use controller::KubeController;
 
 use node_config::Kubernetes;
 use node_core::KubeNodes;
 
-/// For an answer to what is asked now and then. Watches and lists have more time.
-const ANSWER: Duration = Duration::from_secs(5);
+/// For single requests. Watches and lists have more time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The Nodes as they were known before this start; blocks.
+/// The Nodes that an earlier daemon saved; blocks.
 pub fn load(config: &Kubernetes, state_dir: &Path) -> KubeNodes {
     KubeNodes {
-        is_enabled: client::is_asked(config),
-        nodes: memory::load(state_dir),
+        is_enabled: client::is_enabled(config),
+        nodes: state::load(state_dir),
     }
 }

@@ -1,5 +1,4 @@
-//! Nodes as the API writes them, with what we need of them and no more: a thousand nodes are read at each
-//! start of a daemon.
+//! The parts of a Node object that we need. Each start of the daemon lists all Nodes, maybe a thousand.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,20 +12,19 @@ use serde::Deserialize;
 use node_core::NodeFacts;
 use node_core::routing::MAX_NODE_ROUTES;
 
-/// The annotation by which a daemon says which networks its node's pods have.
+/// Annotation with the pod CIDRs and extra host routes of a node.
 pub(super) const POD_CIDRS: &str = "headcni.io/pod-cidrs";
-/// And by which addresses its node is a member of the mesh.
+/// Annotation with a node's tailnet IPs.
 pub(super) const TAILNET_IPS: &str = "headcni.io/tailnet-ips";
-/// And whether the mesh serves it.
+/// Annotation with `Ready`, or the mesh condition that fails.
 pub(super) const MESH: &str = "headcni.io/mesh";
 
-/// So many addresses of a node in the mesh are read: it has one of each family.
-const MOST_ADDRESSES: usize = 4;
+/// A node has one per family; more are ignored.
+const MAX_TAILNET_IPS: usize = 4;
 
-/// The type of the condition that says whether a node has a network for pods.
+/// The scheduler's taint follows this condition type.
 pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
-/// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Node {
@@ -48,7 +46,6 @@ struct Status {
     conditions: Vec<Condition>,
 }
 
-/// A condition in a node's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Condition {
@@ -59,34 +56,33 @@ pub(super) struct Condition {
 }
 
 impl Node {
-    /// What there is to know of it. What is no network is left out: whoever wrote it is told by others.
+    /// Leaves out what does not parse: the node that wrote it reports that.
     pub(super) fn facts(&self) -> NodeFacts {
-        let said = |key: &str| self.annotation(key).unwrap_or_default().split(',');
-        let addresses = said(TAILNET_IPS).filter_map(|text| text.trim().parse::<IpAddr>().ok());
+        let annotated = |key: &str| self.annotation(key).unwrap_or_default().split(',');
+        let addresses =
+            annotated(TAILNET_IPS).filter_map(|text| text.trim().parse::<IpAddr>().ok());
         NodeFacts {
-            assigned: networks(self.spec.pod_cidrs.iter().map(String::as_str)),
-            // An annotation has room for thousands.
-            annotated: networks(said(POD_CIDRS).take(MAX_NODE_ROUTES)),
-            tailnet_ips: addresses.take(MOST_ADDRESSES).collect(),
+            assigned: prefixes(self.spec.pod_cidrs.iter().map(String::as_str)),
+            // The size limit of annotations allows for thousands.
+            annotated: prefixes(annotated(POD_CIDRS).take(MAX_NODE_ROUTES)),
+            tailnet_ips: addresses.take(MAX_TAILNET_IPS).collect(),
         }
     }
 
-    /// The value of an annotation.
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
     }
 
-    /// Whether it has a network, if somebody says so.
     pub(super) fn network_unavailable(&self) -> Option<&Condition> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|condition| condition.kind == NETWORK_UNAVAILABLE)
     }
 }
 
-fn networks<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpNet> {
-    let networks = texts.filter_map(|text| text.trim().parse::<IpNet>().ok());
-    networks.map(|network| network.trunc()).collect()
+fn prefixes<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpNet> {
+    let prefixes = texts.filter_map(|text| text.trim().parse::<IpNet>().ok());
+    prefixes.map(|prefix| prefix.trunc()).collect()
 }
 
 impl Resource for Node {
@@ -133,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn networks_and_addresses_are_read_and_what_is_none_is_left_out() {
-        let [assigned, said, addresses] = facts(json!({
+    fn pod_cidrs_and_tailnet_ips_are_read_and_invalid_ones_ignored() {
+        let [assigned, annotated, addresses] = facts(json!({
             "metadata": {"name": "n1", "annotations": {
                 POD_CIDRS: "10.9.1.7/24, fd00::/64,x",
                 TAILNET_IPS: "100.64.0.1, fd7a:115c:a1e0::1,,x",
@@ -143,7 +139,7 @@ mod tests {
             "status": {"images": [{"names": ["a"]}]},
         }));
         assert_eq!(assigned, ["10.244.1.0/24", "fd00:244::/64"]);
-        assert_eq!(said, ["10.9.1.0/24", "fd00::/64"]);
+        assert_eq!(annotated, ["10.9.1.0/24", "fd00::/64"]);
         assert_eq!(addresses, ["100.64.0.1", "fd7a:115c:a1e0::1"]);
         let none: [Vec<String>; 3] = Default::default();
         assert_eq!(facts(json!({"metadata": {"name": "n1"}})), none);
@@ -151,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn of_more_than_a_node_can_have_the_first_are_read() {
+    fn annotations_with_too_many_entries_are_truncated() {
         let all = |one: &str, count: usize| vec![one; count].join(",");
-        let [_, said, addresses] = facts(json!({"metadata": {"name": "n1", "annotations": {
+        let [_, annotated, addresses] = facts(json!({"metadata": {"name": "n1", "annotations": {
             POD_CIDRS: all("10.9.1.0/24", MAX_NODE_ROUTES + 1),
-            TAILNET_IPS: all("100.64.0.1", MOST_ADDRESSES + 1),
+            TAILNET_IPS: all("100.64.0.1", MAX_TAILNET_IPS + 1),
         }}}));
         assert_eq!(
-            (said.len(), addresses.len()),
-            (MAX_NODE_ROUTES, MOST_ADDRESSES)
+            (annotated.len(), addresses.len()),
+            (MAX_NODE_ROUTES, MAX_TAILNET_IPS)
         );
     }
 }

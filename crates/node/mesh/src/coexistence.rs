@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::inputs::MeshInputs;
 use crate::state::MeshStateFile;
 use crate::{MeshController, TailscaledMode, managed, netns, resolver};
-use node_config::{Config, MeshMode, TailscaledNetns};
+use node_config::{Config, TailscaleMode, TailscaledNetns};
 use node_core::error::display_chain;
 
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ pub(crate) struct HostTailscaledWatch {
 impl HostTailscaledWatch {
     pub(crate) fn new(mode: TailscaledMode, config: &Arc<Config>) -> Self {
         let tailscale = &config.tailscale;
-        let may_move = tailscale.mode != MeshMode::Container;
+        let may_move = tailscale.mode != TailscaleMode::Container;
         let matters =
             mode == TailscaledMode::Managed && may_move && tailscale.netns == TailscaledNetns::Auto;
         Self {

@@ -20,7 +20,7 @@ use crate::membership::{Membership, ReconcileInputs};
 use crate::state::MeshStateFile;
 use crate::{TailscaledMode, managed, report_disabled};
 use node_config::NodeConfig;
-use node_config::{Config, MeshMode};
+use node_config::{Config, TailscaleMode};
 use node_core::conditions::Condition;
 use node_core::metrics::ByRepair;
 use node_core::reconcile::Telemetry;
@@ -120,7 +120,7 @@ impl MeshController {
         config: &Arc<Config>,
         changes: &mut MeshChannels,
     ) {
-        let is_supervised = config.tailscale.mode != MeshMode::Container;
+        let is_supervised = config.tailscale.mode != TailscaleMode::Container;
         let mut supervisor = match mode {
             TailscaledMode::Managed | TailscaledMode::ManagedNetns if is_supervised => {
                 Some(Supervisor::new(managed::settings(config, mode)))

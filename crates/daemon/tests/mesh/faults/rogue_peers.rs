@@ -94,7 +94,8 @@ fn a_supernet_of_a_pod_cidr_is_rejected_without_an_outage() {
                 rogues.push(join(cluster, &thief, &key, SUPERNET));
                 await_served_by(cluster, "thief", SUPERNET);
                 cluster.nodes[0].await_reported_false("PodCIDRUnique", &[&claim]);
-                let conflict = format!("thief advertises {SUPERNET}, which overlaps this node's {SECOND}");
+                let conflict =
+                    format!("thief advertises {SUPERNET}, which overlaps this node's {SECOND}");
                 cluster.nodes[1].await_reported_false("PodCIDRUnique", &[&conflict]);
             },
         );

@@ -1,5 +1,4 @@
-//! What is counted and measured of the mesh. Other nodes are not told apart: their number is not
-//! ours to bound.
+//! Metrics of the mesh. Peers are not a label: their number has no bound.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -13,32 +12,19 @@ use prometheus_client::registry::{Registry, Unit};
 use super::labels::{ByCredential, ByPath, ByRepair, ByRouteState, ByServerCall, ByTraffic};
 use super::{Durations, Float, Times};
 
-/// All metrics of the mesh.
 #[derive(Debug)]
 pub struct MeshMetrics {
-    /// Other nodes, by the way to them.
     pub peers: Family<ByPath, Gauge>,
-    /// How long a packet to another node and back took.
     pub latency: Histogram,
-    /// The longest time since a node's last handshake, of those that are talked to.
     pub handshake_age: Float,
-    /// Bytes that went through the mesh.
     pub bytes: Family<ByTraffic, Counter>,
-    /// Times that the way to a node became another one.
     pub path_changes: Counter,
-    /// Time that is left of each key.
     pub credential_expiry: Family<ByCredential, Float>,
-    /// This node's routes by state.
     pub routes: Family<ByRouteState, Gauge>,
-    /// How long the server took to answer.
     pub server_duration: Times<ByServerCall>,
-    /// What was done to be, or stay, a member.
     pub repairs: Family<ByRepair, Counter>,
-    /// How far this node's clock is ahead of the server's.
     pub clock_skew: Float,
-    /// How long it took from a daemon's start until packets for its pods were sent here.
     pub time_to_serve: Float,
-    /// When the daemon began, as good as.
     pub(super) began: Instant,
     pub(super) has_served: AtomicBool,
 }
@@ -60,30 +46,26 @@ impl MeshMetrics {
             }};
         }
         Self {
-            peers: register!("mesh_peers", "Other nodes", Family::default()),
+            peers: register!("mesh_peers", "Peers by path", Family::default()),
             latency: seconds!(
                 "mesh_latency",
-                "How long a packet to another node and back took",
+                "Round trip to a peer",
                 prometheus_client::metrics::family::MetricConstructor::new_metric(&Durations)
             ),
             handshake_age: seconds!(
                 "mesh_handshake_age",
-                "The longest time since the last handshake with a node that is talked to",
+                "Age of the oldest handshake with an active peer",
                 Float::default()
             ),
-            bytes: register!(
-                "mesh_bytes",
-                "Bytes that went through the mesh",
-                Family::default()
-            ),
+            bytes: register!("mesh_bytes", "Bytes through the mesh", Family::default()),
             path_changes: register!(
                 "mesh_path_changes",
-                "Times that the way to a node became another one",
+                "Changes of the path to a peer",
                 Counter::default()
             ),
             credential_expiry: seconds!(
                 "credential_expiry",
-                "Time that is left of a key",
+                "Time until a key expires",
                 Family::default()
             ),
             routes: register!(
@@ -93,22 +75,22 @@ impl MeshMetrics {
             ),
             server_duration: seconds!(
                 "headscale_request_duration",
-                "How long Headscale took to answer",
+                "Duration of Headscale requests",
                 Family::new_with_constructor(Durations)
             ),
             repairs: register!(
                 "mesh_repairs",
-                "What was done to become, or stay, a member of the mesh",
+                "Actions to join or stay in the tailnet",
                 Family::default()
             ),
             clock_skew: seconds!(
                 "clock_skew",
-                "How far this node's clock is ahead of Headscale's",
+                "This node's clock minus Headscale's",
                 Float::default()
             ),
             time_to_serve: seconds!(
                 "mesh_time_to_serve",
-                "From the daemon's start until packets for its pods were sent here",
+                "Time from the daemon's start until its routes were served",
                 Float::default()
             ),
             began: Instant::now(),
@@ -116,8 +98,7 @@ impl MeshMetrics {
         }
     }
 
-    /// Notes that packets for pods are sent here; how many seconds that took since the daemon began, if it
-    /// is so for the first time.
+    /// Records the first time that routes are served; returns the seconds since the start only then.
     pub fn note_served(&self) -> Option<f64> {
         if self.has_served.swap(true, Ordering::Relaxed) {
             return None;

@@ -1,8 +1,7 @@
-//! The daemon's own CPU time, memory and files, read when somebody asks.
+//! The daemon's CPU time, memory and open files, read at each scrape.
 //!
-//! The names are those that all programs use:
-//! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. What the kernel
-//! does not tell is left out.
+//! The names are Prometheus' standard ones:
+//! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>.
 
 use std::fmt;
 use std::fs;
@@ -15,15 +14,14 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Reads what the kernel knows about this process.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// In seconds since 1970. Read once: computed anew, it would follow every change of the clock.
+    /// Unix seconds. Read once: computed at each scrape, it would follow changes of the clock.
     started: Option<f64>,
 }
 
 impl Process {
-    /// A registry with this alone, without a prefix.
+    /// A registry of its own, because the names have no prefix.
     pub(super) fn registry() -> Registry {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Self {
@@ -42,14 +40,14 @@ impl Collector for Process {
         let cpu = ConstCounter::new(cpu_time().as_secs_f64());
         put(
             "process_cpu",
-            "CPU time of the daemon, user and system.",
+            "CPU time, user and system",
             Some(&Unit::Seconds),
             &cpu,
         )?;
         if let Some(bytes) = resident_bytes() {
             put(
                 "process_resident_memory",
-                "Memory of the daemon that is in RAM.",
+                "Resident memory",
                 Some(&Unit::Bytes),
                 &ConstGauge::new(bytes),
             )?;
@@ -57,7 +55,7 @@ impl Collector for Process {
         if let Some(files) = open_files() {
             put(
                 "process_open_fds",
-                "Files, sockets and the like that the daemon has open.",
+                "Open file descriptors",
                 None,
                 &ConstGauge::new(files),
             )?;
@@ -65,7 +63,7 @@ impl Collector for Process {
         if let Some(started) = self.started {
             put(
                 "process_start_time",
-                "When the daemon started, since 1970.",
+                "Start time in Unix seconds",
                 Some(&Unit::Seconds),
                 &ConstGauge::new(started),
             )?;
@@ -94,7 +92,7 @@ fn resident_bytes() -> Option<u64> {
 
 fn open_files() -> Option<u64> {
     let files = fs::read_dir("/proc/self/fd").ok()?.count();
-    // One of them is the directory that is being read.
+    // Reading the directory opens one.
     u64::try_from(files).ok()?.checked_sub(1)
 }
 
@@ -108,7 +106,7 @@ fn start_time() -> Option<f64> {
 
 /// `starttime`, the 22nd field of
 /// <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>. The second one is the program's
-/// name in parentheses and may contain anything.
+/// name in parentheses, which may contain anything.
 fn start_ticks(stat: &str) -> Option<u32> {
     let (_, from_third) = stat.rsplit_once(") ")?;
     from_third.split(' ').nth(19)?.parse().ok()
@@ -126,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_is_found_behind_a_hostile_name() {
+    fn the_start_time_is_found_after_a_hostile_name() {
         let stat = "7 (a) S (b) 1) S 1 7 7 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 8154 99 88 7";
         assert_eq!(start_ticks(stat), Some(8154));
         assert_eq!(start_ticks(""), None);
@@ -134,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_this_process_has() {
-        // Other tests open and close files meanwhile, but not so many.
+    fn process_metrics_describe_this_process() {
+        // Other tests open and close files meanwhile, but fewer.
         let before = open_files().unwrap();
         let more: Vec<fs::File> = (0..200)
             .map(|_| fs::File::open("/dev/null").unwrap())
@@ -149,7 +147,7 @@ mod tests {
         assert!(resident_bytes().unwrap() > before + (32 << 20));
         black_box(&memory);
 
-        // The same by another way: the time of the boot, as the kernel tells it to the second.
+        // Computed again from the boot time, which the kernel has in seconds.
         let stat = fs::read_to_string("/proc/stat").unwrap();
         let boot = stat.lines().find_map(|line| line.strip_prefix("btime "));
         let boot: u32 = boot.unwrap().parse().unwrap();

@@ -11,8 +11,8 @@ mod openmetrics;
 
 const HOSTILE: &str = "a\"b\\c\nheadcni_forged 1\n# EOF";
 
-/// Every metric with a value. A new field does not compile until it stands here, and so in the
-/// documentation.
+/// Every metric with a value. A new field does not compile until it is added here, and so to
+/// docs/metrics.md.
 fn all_used() -> Metrics {
     let metrics = Metrics::new();
     let Metrics {
@@ -56,9 +56,9 @@ fn all_used() -> Metrics {
     call_duration.get_or_create(&ByCall::default()).observe(1.0);
     step_duration.get_or_create(&ByStep::default()).observe(1.0);
     interfaces.get_or_create(&ByOutcome::default()).inc();
-    for part in ["network", "cniconf"] {
+    for controller in ["hostnet", "cniconf"] {
         let by = ByController {
-            controller: part.to_owned(),
+            controller: controller.to_owned(),
         };
         reconcile_duration.get_or_create(&by).observe(1.0);
     }
@@ -116,7 +116,7 @@ fn families() -> Families {
     read(&body).unwrap_or_else(|why| panic!("{why}\n{body}"))
 }
 
-/// The name of a family's series, without the suffixes of histograms.
+/// The name of a family's samples, without the suffixes of histograms.
 fn series_name(name: &str, family: &Family) -> String {
     match family.kind.as_str() {
         "counter" => format!("{name}_total"),
@@ -145,7 +145,7 @@ fn the_body_is_valid_openmetrics() {
 #[case("process_resident_memory_bytes", "gauge", &[])]
 #[case("process_open_fds", "gauge", &[])]
 #[case("process_start_time_seconds", "gauge", &[])]
-fn promised_names_come_out_exactly(
+fn documented_names_types_and_labels_are_served(
     #[case] name: &str,
     #[case] kind: &str,
     #[case] wanted: &[&str],
@@ -158,7 +158,7 @@ fn promised_names_come_out_exactly(
 }
 
 #[test]
-fn a_pod_has_no_label_unless_it_was_asked_for() {
+fn pod_labels_are_absent_by_default() {
     let metrics = Metrics::new();
     metrics
         .setup_duration
@@ -172,7 +172,7 @@ fn a_pod_has_no_label_unless_it_was_asked_for() {
 }
 
 #[test]
-fn conditions_are_gauges_as_they_are_when_somebody_looks() {
+fn a_scrape_has_the_current_status_of_each_condition() {
     let (metrics, conditions) = (Metrics::new(), Conditions::default());
     let value = |name: &str| {
         let body = metrics.render(&conditions).unwrap();
@@ -191,7 +191,7 @@ fn conditions_are_gauges_as_they_are_when_somebody_looks() {
     assert!(value("SocketOpen") < 0.5);
 }
 
-/// The labels of a family, apart from a histogram's own.
+/// Without the `le` of histograms.
 fn labels(family: &Family) -> BTreeSet<&str> {
     let labels = family
         .samples
@@ -204,7 +204,7 @@ fn labels(family: &Family) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_documentation_lists_what_is_served_with_type_and_labels() {
+fn the_documentation_lists_every_metric_with_type_and_labels() {
     let documented: BTreeSet<Vec<String>> = include_str!("../../../../../docs/metrics.md")
         .lines()
         .filter(|line| line.starts_with("| `headcni_") || line.starts_with("| `process_"))
@@ -249,7 +249,7 @@ fn the_documentation_lists_what_is_served_with_type_and_labels() {
     "# HELP a A.\n# TYPE a histogram\na_sum 1\na_count 2\na_bucket{le=\"1.0\"} 2\n# EOF\n",
     "+Inf"
 )]
-fn the_checker_finds_what_is_wrong(#[case] body: &str, #[case] why: &str) {
+fn the_openmetrics_parser_rejects_invalid_bodies(#[case] body: &str, #[case] why: &str) {
     let error = read(body).unwrap_err();
     assert!(error.contains(why), "{error}");
 }

@@ -96,7 +96,7 @@ fn condition(membership: &Membership, condition: Condition) -> (bool, String) {
     let all = membership.telemetry.conditions.snapshot();
     let state = all.into_iter().find(|(one, _)| *one == condition);
     let (_, state) = state.unwrap();
-    (state.holds, state.message)
+    (state.is_true(), state.message)
 }
 
 /// Makes passes, as if there were news all the time, until something is the case.
