@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use node_config::{Setting, Sources, VARIABLE_PREFIX};
+use node_config::{FlagValue, Sources, VARIABLE_PREFIX};
 
 pub use self::config::{ConfigCommand, run_config};
 
@@ -77,7 +77,7 @@ pub struct Settings {
 
 impl Settings {
     /// The flags that were given, each with its config key.
-    pub fn given(&self) -> Vec<Setting> {
+    pub fn given(&self) -> Vec<FlagValue> {
         let all = [
             ("--log-level", "logging.level", &self.log_level),
             ("--log-format", "logging.format", &self.log_format),
@@ -91,7 +91,7 @@ impl Settings {
         ];
         let given = all.into_iter().filter_map(|(flag, key, text)| {
             let text = text.clone()?;
-            Some(Setting { flag, key, text })
+            Some(FlagValue { flag, key, text })
         });
         given.collect()
     }

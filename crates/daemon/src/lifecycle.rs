@@ -27,7 +27,7 @@ use node_core::metrics::Metrics;
 use node_core::node_name::{self, NodeName};
 use node_core::reconcile::Telemetry;
 use node_pods::Pods;
-use node_pods::leases::{self, Home};
+use node_pods::leases::{LeaseStoreLocation, LeaseStoreLocations};
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this, systemd is notified even if the node is not ready.
@@ -97,8 +97,8 @@ impl<'a> Daemon<'a> {
     async fn run(mut self) -> Result<()> {
         let mut signals = Signals::new()?;
         self.tasks.serve_admin(&self.heartbeat).await?;
-        let place = pods_place(&self.tasks.channels.node_config.borrow())?;
-        let pods = Pods::new(place, self.tasks.telemetry.clone());
+        let paths = pod_paths(&self.tasks.channels.node_config.borrow())?;
+        let pods = Pods::new(paths, self.tasks.telemetry.clone());
         // A hanging disk delays the start, but not a shutdown.
         let started = tokio::select! {
             started = self.tasks.start(&pods) => started.map(|()| true),
@@ -224,22 +224,21 @@ impl<'a> Daemon<'a> {
         if node_config.wait_for(is_current).await.is_err() {
             return;
         }
-        match pods_place(&self.tasks.channels.node_config.borrow()) {
-            Ok(place) => pods.move_to(place),
-            Err(error) => tracing::error!(%error, "pods are looked for where they were"),
+        match pod_paths(&self.tasks.channels.node_config.borrow()) {
+            Ok(paths) => pods.set_paths(paths),
+            Err(error) => tracing::error!(%error, "failed to apply the new pod paths"),
         }
     }
 
     /// Refuses to move the lease store while pods have leases in it.
     async fn check_leases(&self, config: &Config, pods: &Arc<Pods>) -> Result<(), String> {
-        let (home, dirs) = (
-            Home::of(config),
+        let (location, dirs) = (
+            LeaseStoreLocation::of(config),
             self.tasks.channels.node_config.borrow().dirs(),
         );
         let pods = Arc::clone(pods);
         let check = move || {
-            let known = leases::Known::load(&dirs);
-            known.check(&home, |home| pods.living(home))
+            LeaseStoreLocations::load(&dirs).check(&location, |location| pods.lease_users(location))
         };
         match tokio::task::spawn_blocking(check).await {
             Ok(checked) => checked.map_err(|error| display_chain(&error)),
@@ -260,9 +259,9 @@ fn report_loaded(loaded: &Loaded, conditions: &Conditions) {
     conditions.holds(Condition::ConfigurationLoaded, message);
 }
 
-fn pods_place(node_config: &NodeConfig) -> Result<node_pods::Place> {
+fn pod_paths(node_config: &NodeConfig) -> Result<node_pods::PodPaths> {
     let dirs = node_config.dirs();
-    Ok(node_pods::Place::of(&node_config.config, &dirs.bin_dir)?)
+    Ok(node_pods::PodPaths::of(&node_config.config, &dirs.bin_dir)?)
 }
 
 struct Signals {

@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminContext, Heartbeat};
 use crate::socket::{self, ApiContext, ApiSettings, PodLabelMode, Queries};
-use node_config::{Config, MeshMode, NodeConfig, TuneLinks};
+use node_config::{Config, NodeConfig, TailscaleMode, TuneLinks};
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
 use node_core::metrics::Metrics;
 use node_core::reconcile::{self, Controller, Inputs, Reconciled, Telemetry};
 use node_core::{KubeNodes, MeshLink, MeshState, NodeName};
-use node_hostnet::{Desired, Wanted};
+use node_hostnet::{Desired, ReconcileInput};
 use node_mesh::TailscaledMode;
 use node_podcidr::Discovery;
 use node_podcidr::controller::PodCidrController;
 use node_pods::Pods;
-use node_pods::leases::{self, Home, LeasesError};
+use node_pods::leases::{LeaseStoreLocation, LeaseStoreLocations, LeasesError};
 
 /// Reconciles happen at this interval even without changes.
 const RECONCILE_INTERVAL: Duration = Duration::from_mins(1);
@@ -200,7 +200,7 @@ impl Tasks {
             let outcome = write_cni_files(&node, &mesh, &known)?;
             if !outcome.repairs.is_empty() {
                 // The pool size is read from these files.
-                known.missed();
+                known.request_resync();
             }
             Ok(outcome)
         });
@@ -228,7 +228,7 @@ impl Tasks {
         let controller = Controller {
             name: "hostnet",
             condition: Condition::NetworkReady,
-            changed: Arc::clone(&signals.network),
+            changed: Arc::clone(&signals.hostnet),
             interval: RECONCILE_INTERVAL,
         };
         let known = Arc::clone(pods);
@@ -247,12 +247,12 @@ impl Tasks {
         self.run(controller, inputs, |(node, mesh)| {
             reconcile_firewalls(&node, &mesh)
         });
-        let watching = node_hostnet::watch(signals, self.shutdown.clone());
-        self.spawn("hostnet watch", watching);
+        let monitoring = node_hostnet::monitor(signals, self.shutdown.clone());
+        self.spawn("hostnet monitor", monitoring);
     }
 
     fn start_pods(&mut self, pods: &Arc<Pods>) {
-        let viewing = Arc::clone(pods).keep_view(self.shutdown.clone());
+        let viewing = Arc::clone(pods).run(self.shutdown.clone());
         self.spawn("pods", viewing);
         let controller = Controller {
             name: "orphans",
@@ -352,13 +352,14 @@ fn write_cni_files(node: &NodeConfig, mesh: &MeshState, pods: &Pods) -> Result<R
     let explained = |error: node_cniconf::CniConfError| error.explained();
     let desired = node_cniconf::desired(config, &pod_cidrs.local, &pod_cidrs.base, &dirs)
         .map_err(explained)?;
-    let (home, life) = (Home::of(config), |home: &Home| pods.living(home));
+    let location = LeaseStoreLocation::of(config);
+    let users = |location: &LeaseStoreLocation| pods.lease_users(location);
     let refused = |error: LeasesError| display_chain(&error);
-    let mut known = leases::Known::load(&dirs);
-    known.check(&home, life).map_err(refused)?;
-    known.note(&home).map_err(refused)?;
+    let mut locations = LeaseStoreLocations::load(&dirs);
+    locations.check(&location, users).map_err(refused)?;
+    locations.add(&location).map_err(refused)?;
     let outcome = node_cniconf::ensure(&desired).map_err(explained)?;
-    known.forget_others(&home, life).map_err(refused)?;
+    locations.forget_unused(&location, users).map_err(refused)?;
     Ok(outcome.into())
 }
 
@@ -386,13 +387,13 @@ fn reconcile_hostnet(
     let (local, base) = (&pod_cidrs.local, &pod_cidrs.base);
     let desired = Desired::new(&node.config, local, base, mesh.as_ref())
         .map_err(|error| display_chain(&error))?;
-    signals.wait_for(&desired);
+    signals.set_desired(&desired);
     let links = pods.pod_links().into_iter();
-    let wanted = Wanted {
+    let input = ReconcileInput {
         desired,
-        pods: Some(node_hostnet::Pods {
+        pods: Some(node_hostnet::DesiredPods {
             links: links
-                .map(|link| node_hostnet::PodLink {
+                .map(|link| node_hostnet::DesiredPodLink {
                     name: link.host_link,
                     pod_mac: link.pod_mac,
                     addresses: link.addresses,
@@ -401,11 +402,11 @@ fn reconcile_hostnet(
             ports: pods.host_ports(),
         }),
     };
-    node_hostnet::pass(&node_hostnet::Place::default(), &wanted)
+    node_hostnet::reconcile(&node_hostnet::HostPaths::default(), &input)
         .map_err(|error| display_chain(&error))
 }
 
-fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::Mesh> {
+fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::MeshRoutes> {
     let link = mesh.link.as_ref()?;
     let via_ipv4 = link.via.iter().find_map(|address| match address {
         IpAddr::V4(ipv4) => Some(*ipv4),
@@ -415,15 +416,15 @@ fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::Mesh> 
         IpAddr::V4(_) => None,
         IpAddr::V6(ipv6) => Some(*ipv6),
     });
-    Some(node_hostnet::Mesh {
+    Some(node_hostnet::MeshRoutes {
         link: link.name.clone(),
         via_ipv4,
         via_ipv6,
-        remotes: mesh.peer_routes.clone(),
-        stolen: mesh.shadowed.clone(),
-        members: mesh.peer_ips.clone(),
-        outside: mesh.extra_host_routes.clone(),
-        is_ours: is_managed(config, link),
+        peer_routes: mesh.peer_routes.clone(),
+        shadowed: mesh.shadowed.clone(),
+        peer_ips: mesh.peer_ips.clone(),
+        extra_host_routes: mesh.extra_host_routes.clone(),
+        is_managed: is_managed(config, link),
         tune_links: config.tailscale.tune_links == TuneLinks::Auto,
     })
 }
@@ -432,7 +433,7 @@ fn mesh_routes(config: &Config, mesh: &MeshState) -> Option<node_hostnet::Mesh> 
 /// former one.
 fn is_managed(config: &Config, link: &MeshLink) -> bool {
     let tailscale = &config.tailscale;
-    tailscale.mode != MeshMode::Host && link.name == tailscale.interface
+    tailscale.mode != TailscaleMode::Host && link.name == tailscale.interface
 }
 
 fn reconcile_firewalls(node: &NodeConfig, mesh: &MeshState) -> Result<Reconciled, String> {
@@ -440,11 +441,11 @@ fn reconcile_firewalls(node: &NodeConfig, mesh: &MeshState) -> Result<Reconciled
     // The host forwards for a tailscaled in a netns of its own.
     let link = mesh.link.iter();
     let forwarded = link.flat_map(|link| link.via.iter().copied().map(IpNet::from));
-    let wanted = node_hostnet::firewall::Settings {
+    let wanted = node_hostnet::firewall::FirewallSettings {
         networks: pod_cidrs.local.iter().copied().chain(forwarded).collect(),
         integrate: node.config.firewall.integrate,
     };
-    node_hostnet::firewall::pass(&node_hostnet::Place::default(), &wanted)
+    node_hostnet::firewall::reconcile(&node_hostnet::HostPaths::default(), &wanted)
         .map_err(|error| display_chain(&error))
 }
 
@@ -466,9 +467,9 @@ async fn handle_events(
                     PodLabelMode::Off
                 };
                 socket::count(&metrics, &event, pod_labels);
-                pods.told(*event).await;
+                pods.handle_event(*event).await;
             }
-            () = events_lost.notified() => pods.missed(),
+            () = events_lost.notified() => pods.request_resync(),
         }
     }
 }

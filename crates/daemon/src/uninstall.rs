@@ -42,15 +42,15 @@ pub fn run(
         Err(error) => errors.push(error.explained()),
     }
     let mut leases = None;
-    match node_pods::Place::of(&config, &dirs.bin_dir) {
-        Ok(place) => {
-            leases = node_pods::own_leases(&place);
-            let (detached, troubles) = node_pods::detach_all(&place);
+    match node_pods::PodPaths::of(&config, &dirs.bin_dir) {
+        Ok(paths) => {
+            leases = node_pods::own_lease_dir(&paths);
+            let (detached, failed) = node_pods::detach_all(&paths);
             detached
                 .into_iter()
                 .map(|key| format!("detached {key}"))
                 .for_each(&mut *report);
-            errors.extend(troubles);
+            errors.extend(failed);
         }
         Err(error) => errors.push(error.to_string()),
     }
@@ -60,7 +60,7 @@ pub fn run(
     // hostnet goes after the mesh: its rules drop packets that would leave without the mesh.
     let state_dir = Path::new(paths::DAEMON_STATE_DIR);
     errors.extend(node_mesh::remove(&config, state_dir, report));
-    match node_hostnet::remove(&node_hostnet::Place::default(), PodLinks::Delete) {
+    match node_hostnet::remove(&node_hostnet::HostPaths::default(), PodLinks::Delete) {
         Ok(()) => report("removed the host network".to_owned()),
         Err(error) => errors.push(display_chain(&error)),
     }

@@ -103,7 +103,7 @@ fn major_minor(version: &str) -> Option<(u32, u32)> {
     Some((number()?, number()?))
 }
 
-/// `None` if this is not Headscale's OpenAPI description.
+/// `None` if this is not Headscale's `OpenAPI` description.
 fn parse_openapi(response: &RawResponse) -> Option<Result<ServerVersion, ErrorKind>> {
     #[derive(Deserialize)]
     struct OpenApi {

@@ -1,4 +1,4 @@
-//! The policy (ACLs, tag owners, auto-approvers), in HuJSON.
+//! The policy (ACLs, tag owners, auto-approvers), in `HuJSON`.
 
 use serde::Deserialize;
 use serde_json::json;

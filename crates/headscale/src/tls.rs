@@ -131,6 +131,8 @@ pub(crate) fn is_ca_as_end_entity(error: &CertificateError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use rstest::rstest;
     use tempfile::NamedTempFile;
 
@@ -145,8 +147,8 @@ mod tests {
     )]
     #[case("-----BEGIN CERTIFICATE-----\nAAAA\n", "has invalid PEM")]
     fn a_ca_file_without_certificates_is_named(#[case] pem: &str, #[case] expected: &str) {
-        let file = NamedTempFile::new().unwrap();
-        fs::write(file.path(), pem).unwrap();
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(pem.as_bytes()).unwrap();
         let error = client_config(Some(file.path())).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         assert!(error.contains(&file.path().display().to_string()));

@@ -195,7 +195,7 @@ impl Ipv4 {
     fn headers(self, protocol: IpNumber) -> IpHeaders {
         let (source, destination) = (self.source.octets(), self.destination.octets());
         let header = Ipv4Header::new(0, self.ttl, protocol, source, destination);
-        IpHeaders::Ipv4(header.expect(FITS), Default::default())
+        IpHeaders::Ipv4(header.expect(FITS), etherparse::Ipv4Extensions::default())
     }
 }
 
@@ -239,6 +239,7 @@ impl Ipv6 {
         packet
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "call sites build the message")]
     pub fn icmp(&self, message: Icmpv6) -> Vec<u8> {
         let mut packet = Vec::new();
         let builder = PacketBuilder::ip(self.headers(IpNumber::IPV6_ICMP)).icmpv6(message.kind);
@@ -254,7 +255,7 @@ impl Ipv6 {
     }
 
     fn headers(self, next_header: IpNumber) -> IpHeaders {
-        IpHeaders::Ipv6(self.header(next_header), Default::default())
+        IpHeaders::Ipv6(self.header(next_header), etherparse::Ipv6Extensions::default())
     }
 
     fn header(self, next_header: IpNumber) -> Ipv6Header {

@@ -311,3 +311,21 @@ async fn blocking<T: Send + 'static>(
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stable_process_is_restarted_at_once() {
+        let spec = TailscaledSpec::new("/bin/tailscaled", "/var/lib/x", "/run/x.sock");
+        let mut supervisor = Supervisor::new(spec);
+        let mut seconds = |uptime| {
+            supervisor
+                .restart_delay(Duration::from_secs(uptime))
+                .as_secs()
+        };
+        assert_eq!([seconds(3), seconds(3)], [1, 2]);
+        assert_eq!([seconds(3600), seconds(3)], [0, 1]);
+    }
+}

@@ -3,7 +3,7 @@
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use node_config::{Place, SecretSource, load};
+use node_config::{Location, SecretSource, load};
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -121,11 +121,11 @@ fn a_secret_from_two_places_is_refused() {
     dir.write("daemon.yaml", format!("headscale:\n  apiKeyFile: {file}\n"));
     let environment = [("HEADCNID_HEADSCALE_API_KEY", SECOND)];
     let error = dir.load(&environment).unwrap_err();
-    let complaint = &error.complaints[0];
+    let diagnostic = &error.diagnostics[0];
     assert!(
         matches!(
-            complaint.place,
-            Place::File {
+            diagnostic.location,
+            Location::File {
                 line: 2,
                 column: 15,
                 ..
@@ -134,7 +134,7 @@ fn a_secret_from_two_places_is_refused() {
         "{error}"
     );
     assert!(
-        complaint
+        diagnostic
             .text
             .contains("HEADCNID_HEADSCALE_API_KEY is set too"),
         "{error}"

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::{Netns, Node};
-use node_config::{Config, Setting, load, show};
+use node_config::{Config, FlagValue, load, show};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -111,7 +111,7 @@ fn every_key_except_maps_has_a_variable() {
     "did you mean HEADCNID_HEADSCALE_API_KEY?"
 )]
 #[case("HEADCNID_NETWORK_POD_CIDR_NODES", "unknown variable")]
-#[case("HEADCNID_", "see headcni-daemon config example")]
+#[case("HEADCNID_", "list all with headcni-daemon config example")]
 fn an_unknown_variable_is_refused(#[case] name: &str, #[case] words: &str) {
     let answer = ConfigDir::new("").run(&["config", "check"], &[(name, "canary")]);
     assert_eq!(answer.code, Some(1), "{answer:?}");
@@ -134,7 +134,7 @@ fn an_unknown_variable_is_refused(#[case] name: &str, #[case] words: &str) {
 #[case(
     "HEADCNID_NETWORK_POD_CIDR_BASE",
     "10.244.0.0/16,x",
-    "network.podCIDR.base: not a network"
+    "network.podCIDR.base: not a CIDR"
 )]
 #[case(
     "HEADCNID_CNI_CNI_PLUGINS",
@@ -237,7 +237,7 @@ fn every_flag_sets_its_key() {
 #[test]
 fn flags_set_the_keys_that_they_name() {
     let mut sources = sources(&[]);
-    sources.flags = vec![Setting {
+    sources.flags = vec![FlagValue {
         flag: "--mtu",
         key: "network.mtu",
         text: "1501".to_owned(),
@@ -277,11 +277,11 @@ fn a_missing_file_from_a_flag_is_an_error() {
     let answer = ConfigDir::empty().check();
     assert_eq!(answer.code, Some(1));
     assert!(
-        answer.err.contains("daemon.yaml: there is no such file"),
+        answer.err.contains("daemon.yaml: no such file"),
         "{}",
         answer.err
     );
-    assert!(answer.err.contains("leave --config out"), "{}", answer.err);
+    assert!(answer.err.contains("omit --config"), "{}", answer.err);
     let dir = ConfigDir::empty();
     symlink("/nonexistent", dir.file()).unwrap();
     assert!(dir.check().err.contains("no such file"));

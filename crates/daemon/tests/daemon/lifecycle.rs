@@ -82,15 +82,16 @@ fn a_killed_daemon_lists_the_same_pods_after_a_restart() {
 }
 
 #[test]
-fn cni_calls_while_the_daemon_is_down_are_counted_later() {
+fn a_pod_added_while_the_daemon_is_down_is_listed_after_its_start() {
     let node = DaemonNode::new();
     node.start_daemon().stop();
     let pod = node.pod("p1");
     node.add(&pod);
-    node.del(&pod);
     let daemon = node.start_daemon();
-    daemon.await_metric("headcni_plugin_events_total{request=\"spool\"}", 2.0);
-    daemon.await_metric("headcni_ip_allocations_total{strategy=\"sequential\"}", 1.0);
+    daemon.await_metric("headcni_pods", 1.0);
+    let listed = client(&node).pods().unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0].container, "p1");
 }
 
 #[test]

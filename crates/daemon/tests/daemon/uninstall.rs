@@ -56,7 +56,7 @@ fn remains_of_the_mesh_netns_are_removed_without_its_name() {
         node.sh(part);
         let done = node.command(&["uninstall"]);
         assert!(done.status.success(), "{part}: {done:?}");
-        let expected = "took the mesh's own network away";
+        let expected = "removed tailscaled's netns";
         assert!(done.stdout.contains(expected), "{part}: {done:?}");
         node.node.assert_unchanged(&before);
     }

@@ -72,5 +72,5 @@ fn a_bad_configuration_is_reported(cluster: &KubeCluster) {
     let output = cluster.helm.attempt(&args).unwrap();
     assert!(!output.status.success());
     let all = format!("{}{}", output.stdout, output.stderr);
-    assert!(all.contains("not a network of the form"), "{all}");
+    assert!(all.contains("not a CIDR such as"), "{all}");
 }

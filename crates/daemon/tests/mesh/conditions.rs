@@ -61,12 +61,12 @@ fn a_policy_for_some_nodes_or_ports_is_reported(cluster: &MeshCluster, right: &V
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
     };
-    await_message("those of 10.244.2.0/24");
+    await_message("from 10.244.2.0/24 only in part");
     await_message(":80");
     cluster.headscale.set_policy(right).unwrap();
     eventually(JOIN_TIMEOUT, "the policy allows all again", || {
         let (is_true, message) = node.condition("PolicyAllowsPods").ok()?;
-        (is_true && message == "the policy lets pods reach pods").then_some(())
+        (is_true && message == "the policy allows pod traffic").then_some(())
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.diagnostics()));
 }
@@ -245,7 +245,7 @@ fn an_old_headscale_and_clock_skew_are_reported(cluster: &MeshCluster) {
         let metrics = node.scrape().unwrap();
         metrics.sum("headcni_clock_skew_seconds", &[]).unwrap()
     };
-    for (hours, side) in [(1, "seconds behind the server's"), (-1, "ahead of")] {
+    for (hours, side) in [(1, "seconds behind Headscale's"), (-1, "ahead of")] {
         set_skew(hours);
         node.await_reported_false("ClockInSync", &[side, "set both by NTP"]);
         let off = skew() + 3600.0 * f64::from(hours);
@@ -295,10 +295,10 @@ fn a_node_with_an_overlapping_pod_cidr_is_refused_without_harm_to_the_first() {
             None => third.start_daemon().unwrap(),
         }
         let overlaps = match network {
-            "10.244.1.0/24" => "node-1 has 10.244.1.0/24, too".to_owned(),
-            other => format!("node-1 has 10.244.1.0/24, which overlaps this node's {other}"),
+            "10.244.1.0/24" => "node-1 also advertises 10.244.1.0/24".to_owned(),
+            other => format!("node-1 advertises 10.244.1.0/24, which overlaps this node's {other}"),
         };
-        let texts = [overlaps.as_str(), "networks of its own (network.podCIDR"];
+        let texts = [overlaps.as_str(), "its own pod CIDR (network.podCIDR"];
         third.await_reported_false("PodCIDRUnique", &texts);
         let (is_served, message) = third.condition("RoutesServed").unwrap();
         assert!(!is_served, "{message}");

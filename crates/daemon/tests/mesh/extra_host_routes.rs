@@ -73,7 +73,7 @@ fn edits(node: &MeshNode) -> Vec<String> {
     let log = node.log();
     let edits = log
         .lines()
-        .filter(|line| line.contains("tailscaled is told otherwise"));
+        .filter(|line| line.contains("updating tailscaled prefs"));
     edits
         .filter_map(|line| Some(line.split_once("edit=")?.1.to_owned()))
         .collect()

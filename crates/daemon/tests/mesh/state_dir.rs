@@ -31,7 +31,7 @@ fn a_new_state_dir_restarts_tailscaled_and_uninstall_stops_it() {
         },
     )
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.log()));
-    assert!(!log.contains("tailscaled has ended"), "{log}");
+    assert!(!log.contains("tailscaled exited"), "{log}");
     node.await_ready(JOIN_TIMEOUT).unwrap();
 
     // Uninstall finds it by a configuration that no daemon has loaded.
@@ -40,7 +40,7 @@ fn a_new_state_dir_restarts_tailscaled_and_uninstall_stops_it() {
         .unwrap();
     let output = uninstall(node);
     assert!(
-        output.contains("left: the keys in /var/lib/headcni/elsewhere"),
+        output.contains("not removed: the keys in /var/lib/headcni/elsewhere"),
         "{output}"
     );
     assert!(

@@ -9,14 +9,14 @@ use lab::{Netns, eventually};
 use node_core::conditions::{Condition, ConditionReport, Conditions};
 use node_core::metrics::{ByController, Metrics};
 use node_core::reconcile::{self, Controller, Telemetry};
-use node_hostnet::{self, Signals, Wanted, watch};
+use node_hostnet::{self, ReconcileInput, Signals, monitor};
 use tokio::sync::watch as settings;
 use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{HostnetNode, SOON};
 
 pub(crate) struct RunningController {
-    wanted: settings::Sender<Wanted>,
+    wanted: settings::Sender<ReconcileInput>,
     conditions: Arc<Conditions>,
     metrics: Arc<Metrics>,
     passes: Arc<AtomicU64>,
@@ -24,7 +24,7 @@ pub(crate) struct RunningController {
 }
 
 impl RunningController {
-    pub(crate) fn want(&self, wanted: Wanted) {
+    pub(crate) fn want(&self, wanted: ReconcileInput) {
         self.wanted.send(wanted).unwrap();
     }
 
@@ -78,7 +78,7 @@ impl RunningController {
 /// Does `work` while the controller runs. It reconciles only on events.
 pub(crate) fn with_controller<T>(
     fixture: &HostnetNode,
-    wanted: Wanted,
+    wanted: ReconcileInput,
     work: impl FnOnce(&RunningController) -> T,
 ) -> T {
     let (sender, receiver) = settings::channel(wanted);
@@ -99,7 +99,7 @@ pub(crate) fn with_controller<T>(
     let part = Controller {
         name: "network",
         condition: Condition::NetworkReady,
-        changed: Arc::clone(&signals.network),
+        changed: Arc::clone(&signals.hostnet),
         interval: Duration::from_hours(1),
     };
     let run = move || {
@@ -109,14 +109,14 @@ pub(crate) fn with_controller<T>(
             .unwrap();
         runtime.block_on(async {
             let awaiting = signals.clone();
-            let pass = move |wanted: Wanted| {
-                awaiting.wait_for(&wanted.desired);
+            let pass = move |wanted: ReconcileInput| {
+                awaiting.set_desired(&wanted.desired);
                 passes.fetch_add(1, Ordering::SeqCst);
-                node_hostnet::pass(&place, &wanted)
+                node_hostnet::reconcile(&place, &wanted)
                     .map_err(|error| node_core::error::display_chain(&error))
             };
             tokio::join!(
-                watch(signals, end.clone()),
+                monitor(signals, end.clone()),
                 reconcile::run(part, reports, receiver, end, pass)
             )
         });

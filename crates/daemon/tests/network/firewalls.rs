@@ -3,14 +3,14 @@
 use lab::Netns;
 use node_config::Integrate;
 use node_core::reconcile::Reconciled;
-use node_hostnet::firewall::{self, FirewallError, Settings};
+use node_hostnet::firewall::{self, FirewallError, FirewallSettings};
 use node_hostnet::{self, PodLinks};
 use rstest::rstest;
 
 use crate::fixture::{BASE, HostnetNode, networks, reaches, wanted};
 
-fn settings(integrate: Integrate) -> Settings {
-    Settings {
+fn settings(integrate: Integrate) -> FirewallSettings {
+    FirewallSettings {
         networks: networks(BASE),
         integrate,
     }
@@ -18,7 +18,7 @@ fn settings(integrate: Integrate) -> Settings {
 
 fn pass(fixture: &HostnetNode, integrate: Integrate) -> Result<Reconciled, FirewallError> {
     let place = fixture.place();
-    let enter = || firewall::pass(&place, &settings(integrate));
+    let enter = || firewall::reconcile(&place, &settings(integrate));
     fixture.node.enter(enter).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn a_node_without_a_firewall_is_not_blocked() {
     let fixture = HostnetNode::new();
     fixture.passed(&wanted());
     let outcome = pass(&fixture, Integrate::Auto).unwrap();
-    assert_eq!(outcome.message, "no firewall drops what is forwarded");
+    assert_eq!(outcome.message, "no firewall drops forwarded packets");
     assert!(outcome.repairs.is_empty());
     // The check created no tables.
     assert!(!fixture.run("nft list ruleset").contains("filter FORWARD"));

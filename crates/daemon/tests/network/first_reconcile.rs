@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use lab::{Netns, Node};
 use node_config::{Config, Mode};
-use node_hostnet::{Desired, Wanted};
+use node_hostnet::{Desired, ReconcileInput};
 
 use crate::fixture::{GATEWAYS, HostnetNode, LOCAL, networks, reaches, seen, wanted, wanted_by};
 
@@ -146,7 +146,7 @@ fn a_changed_pod_cidr_leaves_nothing_of_the_old_one() {
     fixture.passed(&wanted());
     fixture.passed(&wanted());
     let config = Config::default();
-    let moved = |local: &str, base: &str| Wanted {
+    let moved = |local: &str, base: &str| ReconcileInput {
         desired: Desired::new(&config, &networks(local), &networks(base), None).unwrap(),
         pods: None,
     };

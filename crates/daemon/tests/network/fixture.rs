@@ -8,7 +8,9 @@ use lab::tools::{cni_path, headcni};
 use lab::{Call, EchoServer, Family, Netns, Node, Pod, eventually};
 use node_config::{Config, Networks};
 use node_core::reconcile::Reconciled;
-use node_hostnet::{self, Desired, NetworkError, Place, PodLink, Pods, Wanted};
+use node_hostnet::{
+    self, Desired, DesiredPodLink, DesiredPods, HostPaths, HostnetError, ReconcileInput,
+};
 use ruleset::host_ports::{HostPort, Protocol};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -36,23 +38,23 @@ impl HostnetNode {
         }
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn place(&self) -> HostPaths {
+        HostPaths {
             state_dir: self.files.path().join("state"),
             root: self.files.path().join("root"),
         }
     }
 
-    pub(crate) fn pass(&self, wanted: &Wanted) -> Result<Reconciled, NetworkError> {
+    pub(crate) fn pass(&self, wanted: &ReconcileInput) -> Result<Reconciled, HostnetError> {
         let place = self.place();
         self.node
-            .enter(|| node_hostnet::pass(&place, wanted))
+            .enter(|| node_hostnet::reconcile(&place, wanted))
             .unwrap()
     }
 
     /// A reconcile that must succeed; returns its repairs.
     #[track_caller]
-    pub(crate) fn passed(&self, wanted: &Wanted) -> Vec<String> {
+    pub(crate) fn passed(&self, wanted: &ReconcileInput) -> Vec<String> {
         let outcome = self.pass(wanted);
         match outcome {
             Ok(outcome) => outcome.repairs,
@@ -65,11 +67,11 @@ impl HostnetNode {
     }
 
     /// A pod with `eth0`, and its link.
-    pub(crate) fn pod(&self, name: &str) -> (Pod, PodLink) {
+    pub(crate) fn pod(&self, name: &str) -> (Pod, DesiredPodLink) {
         self.pod_with_ports(name, &json!([]))
     }
 
-    pub(crate) fn pod_with_ports(&self, name: &str, ports: &Value) -> (Pod, PodLink) {
+    pub(crate) fn pod_with_ports(&self, name: &str, ports: &Value) -> (Pod, DesiredPodLink) {
         let pod = self.node.pod(name).unwrap();
         let mut conf = conf();
         conf["runtimeConfig"] = json!({ "portMappings": ports });
@@ -77,7 +79,7 @@ impl HostnetNode {
         let result = call.run(&self.node, headcni()).unwrap().ok_json().unwrap();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let addresses = result["ips"].as_array().unwrap().iter();
-        let link = PodLink {
+        let link = DesiredPodLink {
             name: text(&result["interfaces"][0]["name"]),
             pod_mac: text(&result["interfaces"][1]["mac"]).parse().unwrap(),
             addresses: addresses
@@ -101,23 +103,23 @@ fn conf() -> Value {
 }
 
 /// For the default configuration.
-pub(crate) fn wanted() -> Wanted {
+pub(crate) fn wanted() -> ReconcileInput {
     wanted_by(&Config::default())
 }
 
-pub(crate) fn wanted_by(config: &Config) -> Wanted {
+pub(crate) fn wanted_by(config: &Config) -> ReconcileInput {
     let desired = Desired::new(config, &networks(LOCAL), &networks(BASE), None).unwrap();
-    Wanted {
+    ReconcileInput {
         desired,
         pods: None,
     }
 }
 
-pub(crate) fn with_pods(links: &[&PodLink], ports: &[HostPort]) -> Wanted {
+pub(crate) fn with_pods(links: &[&DesiredPodLink], ports: &[HostPort]) -> ReconcileInput {
     let links = links.iter().map(|link| (*link).clone()).collect();
     let ports = ports.to_vec();
-    Wanted {
-        pods: Some(Pods { links, ports }),
+    ReconcileInput {
+        pods: Some(DesiredPods { links, ports }),
         ..wanted()
     }
 }

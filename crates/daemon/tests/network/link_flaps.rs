@@ -1,12 +1,12 @@
 //! Links of pods are set down and up.
 
 use lab::Netns;
-use node_hostnet::PodLink;
+use node_hostnet::DesiredPodLink;
 
 use crate::controller::with_controller;
 use crate::fixture::{HostnetNode, await_answer, reaches, with_pods};
 
-fn flap(fixture: &HostnetNode, pod: &PodLink) {
+fn flap(fixture: &HostnetNode, pod: &DesiredPodLink) {
     let name = &pod.name;
     fixture.run(&format!("ip link set {name} down; ip link set {name} up"));
 }

@@ -11,7 +11,7 @@ mod source_addresses;
 
 use lab::{Netns, Node};
 use node_config::Config;
-use node_hostnet::{Desired, Mesh, Wanted};
+use node_hostnet::{Desired, MeshRoutes, ReconcileInput};
 
 use crate::fixture::{BASE, HostnetNode, LOCAL, networks};
 
@@ -100,25 +100,30 @@ fn on(place: &impl Netns, lines: &str) {
     place.run(["sh", "-e", "-c", lines]).unwrap();
 }
 
-fn mesh() -> Mesh {
+fn mesh() -> MeshRoutes {
     mesh_to(REMOTES)
 }
 
-fn mesh_to(remotes: &str) -> Mesh {
-    Mesh {
+fn mesh_to(remotes: &str) -> MeshRoutes {
+    MeshRoutes {
         link: LINK.to_owned(),
-        remotes: networks(remotes),
-        ..Mesh::default()
+        peer_routes: networks(remotes),
+        ..MeshRoutes::default()
     }
 }
 
-fn wanted(mesh: Option<&Mesh>) -> Wanted {
+fn wanted(mesh: Option<&MeshRoutes>) -> ReconcileInput {
     wanted_by(&Config::default(), LOCAL, BASE, mesh)
 }
 
-fn wanted_by(config: &Config, local: &str, base: &str, mesh: Option<&Mesh>) -> Wanted {
+fn wanted_by(
+    config: &Config,
+    local: &str,
+    base: &str,
+    mesh: Option<&MeshRoutes>,
+) -> ReconcileInput {
     let desired = Desired::new(config, &networks(local), &networks(base), mesh).unwrap();
-    Wanted {
+    ReconcileInput {
         desired,
         pods: None,
     }

@@ -7,7 +7,7 @@ use node_config::{Network, Networks};
 use node_core::files::write_atomic;
 use node_core::node_name::{self, NodeName};
 use node_core::{CidrSource, KubeNodes};
-use node_podcidr::{Discovery, Looked, Question, Verdict, discover};
+use node_podcidr::{Discovery, DiscoveryInput, SourceReport, SourceResult, discover};
 use tempfile::TempDir;
 
 pub(crate) struct PodCidrNode {
@@ -56,7 +56,7 @@ impl PodCidrNode {
     }
 
     pub(crate) fn discover(&self) -> Discovery {
-        discover(&Question {
+        discover(&DiscoveryInput {
             root: self.root(),
             node: &self.node,
             network: &self.network,
@@ -94,18 +94,18 @@ pub(crate) fn file(path: &str) -> CidrSource {
     CidrSource::File(PathBuf::from(path))
 }
 
-pub(crate) fn verdict<'a>(discovery: &'a Discovery, source: &CidrSource) -> &'a Verdict {
-    let looked = discovery.looked.iter().find(|l| l.source == *source);
-    let Some(Looked { verdict, .. }) = looked else {
-        panic!("{source} is not in {:?}", discovery.looked)
+pub(crate) fn result<'a>(discovery: &'a Discovery, source: &CidrSource) -> &'a SourceResult {
+    let sources = discovery.sources.iter().find(|l| l.source == *source);
+    let Some(SourceReport { result, .. }) = sources else {
+        panic!("{source} is not in {:?}", discovery.sources)
     };
-    verdict
+    result
 }
 
 /// Why a source was skipped.
-pub(crate) fn passed<'a>(discovery: &'a Discovery, source: &CidrSource) -> &'a str {
-    match verdict(discovery, source) {
-        Verdict::Passed(why) => why,
+pub(crate) fn skipped<'a>(discovery: &'a Discovery, source: &CidrSource) -> &'a str {
+    match result(discovery, source) {
+        SourceResult::Skipped(why) => why,
         other => panic!("{source}: {other:?}"),
     }
 }

@@ -2,10 +2,10 @@
 
 use node_core::CidrSource;
 use node_core::{KubeNodes, NodeFacts};
-use node_podcidr::Verdict;
+use node_podcidr::SourceResult;
 use rstest::rstest;
 
-use crate::fixture::{PodCidrNode, file, nets, passed, verdict};
+use crate::fixture::{PodCidrNode, file, nets, result, skipped};
 
 const KUBELET: &str = "/var/lib/kubelet/config.yaml";
 
@@ -141,10 +141,15 @@ fn node_names_in_the_configuration_are_case_insensitive() {
 #[test]
 fn sources_below_the_first_match_are_not_read() {
     let discovery = full().discover();
-    let below: Vec<_> = discovery.looked[1..].iter().collect();
+    let below: Vec<_> = discovery.sources[1..].iter().collect();
     assert!(below.len() > 12);
-    for looked in below {
-        assert_eq!(looked.verdict, Verdict::NotReached, "{}", looked.source);
+    for sources in below {
+        assert_eq!(
+            sources.result,
+            SourceResult::NotReached,
+            "{}",
+            sources.source
+        );
     }
 }
 
@@ -153,11 +158,11 @@ fn a_guess_must_be_allowed() {
     let mut fixture = PodCidrNode::empty();
     fixture.network.pod_cidr.base = nets("10.244.0.0/16");
     let discovery = fixture.discover();
-    let why = passed(&discovery, &CidrSource::Hash);
+    let why = skipped(&discovery, &CidrSource::Hash);
     assert!(why.starts_with("it would be 10.244.237.0/24, but"), "{why}");
     assert!(matches!(
-        verdict(&discovery, &CidrSource::Default),
-        Verdict::Passed(_)
+        result(&discovery, &CidrSource::Default),
+        SourceResult::Skipped(_)
     ));
     assert!(discovery.outcome.is_err());
 }
@@ -187,7 +192,7 @@ fn the_error_lists_the_sources_and_remedies() {
 
 /// An explicit value is valid or an error, whatever other sources have.
 #[rstest]
-#[case("10.244.1.0", "not a network of the form")]
+#[case("10.244.1.0", "not a CIDR such as")]
 #[case("10.244.1.7/24", "did you mean 10.244.1.0/24?")]
 #[case(",", "names no network")]
 #[case("10.244.1.0/24,10.244.2.0/24", "of one IP family")]
@@ -197,18 +202,21 @@ fn the_error_lists_the_sources_and_remedies() {
     "10.1.0.0/24",
     "not in the cluster's network 10.244.0.0/16 (from network.podCIDR.base)"
 )]
-fn an_invalid_variable_is_an_error(#[case] text: &str, #[case] trouble: &str) {
+fn an_invalid_variable_is_an_error(#[case] text: &str, #[case] problem: &str) {
     let mut fixture = full();
     fixture.network.pod_cidr.nodes.clear();
     fixture.network.pod_cidr.node_local = nets("");
     fixture.variable = Some(text.to_owned());
     let error = fixture.error();
     assert!(error.starts_with("NODE_POD_CIDR: "), "{error}");
-    assert!(error.contains(trouble), "{error}");
+    assert!(error.contains(problem), "{error}");
     let discovery = fixture.discover();
-    let refused = verdict(&discovery, &CidrSource::Variable);
-    assert!(matches!(refused, Verdict::Refused(_)), "{refused:?}");
-    assert_eq!(*verdict(&discovery, &file(KUBELET)), Verdict::NotReached);
+    let refused = result(&discovery, &CidrSource::Variable);
+    assert!(matches!(refused, SourceResult::Rejected(_)), "{refused:?}");
+    assert_eq!(
+        *result(&discovery, &file(KUBELET)),
+        SourceResult::NotReached
+    );
 }
 
 #[rstest]
@@ -216,7 +224,7 @@ fn an_invalid_variable_is_an_error(#[case] text: &str, #[case] trouble: &str) {
 #[case("10.1.0.0/24", "not in the cluster's network")]
 #[case("10.244.96.0/24", "overlaps network.serviceCIDR 10.244.96.0/20")]
 #[case("10.244.1.0/24,fd00:1::/64", "network.enableIPv6 is false")]
-fn an_invalid_configuration_is_an_error(#[case] text: &str, #[case] trouble: &str) {
+fn an_invalid_configuration_is_an_error(#[case] text: &str, #[case] problem: &str) {
     let mut fixture = full();
     let network = &mut fixture.network;
     network.service_cidr = nets("10.244.96.0/20");
@@ -236,7 +244,7 @@ fn an_invalid_configuration_is_an_error(#[case] text: &str, #[case] trouble: &st
         }
         let error = fixture.error();
         assert!(error.starts_with("network.podCIDR.node"), "{error}");
-        assert!(error.contains(name) && error.contains(trouble), "{error}");
+        assert!(error.contains(name) && error.contains(problem), "{error}");
     }
 }
 
@@ -244,16 +252,21 @@ fn an_invalid_configuration_is_an_error(#[case] text: &str, #[case] trouble: &st
 #[case("10.244.0.0/16,10.245.0.0/16", "of one IP family")]
 #[case("224.0.0.0/8", "for multicast")]
 #[case("10.0.0.0/8", "overlaps network.serviceCIDR 10.96.0.0/12")]
-fn an_invalid_cluster_cidr_is_an_error(#[case] base: &str, #[case] trouble: &str) {
+fn an_invalid_cluster_cidr_is_an_error(#[case] base: &str, #[case] problem: &str) {
     let mut fixture = full();
     fixture.network.pod_cidr.base = nets(base);
     fixture.network.service_cidr = nets("10.96.0.0/12");
     let error = fixture.error();
     assert!(error.starts_with("network.podCIDR.base: "), "{error}");
-    assert!(error.contains(trouble), "{error}");
+    assert!(error.contains(problem), "{error}");
     let discovery = fixture.discover();
-    for looked in &discovery.looked {
-        assert_eq!(looked.verdict, Verdict::NotReached, "{}", looked.source);
+    for sources in &discovery.sources {
+        assert_eq!(
+            sources.result,
+            SourceResult::NotReached,
+            "{}",
+            sources.source
+        );
     }
 }
 
@@ -272,7 +285,7 @@ fn an_explicit_pod_cidr_must_be_in_the_cluster_cidr_of_a_file() {
 
 /// A file may be of another cluster: an impossible value is skipped with a note.
 #[rstest]
-#[case("podCIDR: 10.244.1.0", "not a network")]
+#[case("podCIDR: 10.244.1.0", "not a CIDR")]
 #[case("podCIDR: 10.99.1.0/24", "not in the cluster's network 10.244.0.0/16")]
 #[case("podCIDR: 10.244.0.0/16", "is the whole cluster's network")]
 #[case("podCIDR: 10.0.0.0/8", "not in the cluster's network 10.244.0.0/16")]
@@ -283,7 +296,7 @@ fn an_explicit_pod_cidr_must_be_in_the_cluster_cidr_of_a_file() {
     "but pod-cidr is 10.244.2.0/24"
 )]
 #[case("{", "no YAML from line")]
-fn an_impossible_file_is_skipped(#[case] text: &str, #[case] trouble: &str) {
+fn an_impossible_file_is_skipped(#[case] text: &str, #[case] problem: &str) {
     for base in ["the configuration", "a file"] {
         let mut fixture = PodCidrNode::with(&[
             (KUBELET, text),
@@ -301,8 +314,8 @@ fn an_impossible_file_is_skipped(#[case] text: &str, #[case] trouble: &str) {
         }
         assert_eq!(fixture.found().0, "10.244.5.0/24", "base in {base}");
         let discovery = fixture.discover();
-        let why = passed(&discovery, &file(KUBELET));
-        assert!(why.contains(trouble), "{why}");
+        let why = skipped(&discovery, &file(KUBELET));
+        assert!(why.contains(problem), "{why}");
     }
 }
 
@@ -310,8 +323,8 @@ fn an_impossible_file_is_skipped(#[case] text: &str, #[case] trouble: &str) {
 #[case("cluster-cidr: 10.96.0.0/16", "overlaps network.serviceCIDR")]
 #[case("cluster-cidr: 127.0.0.0/8", "is loopback")]
 #[case("cluster-cidr: [10.1.0.0/16, 10.2.0.0/16]", "of one IP family")]
-#[case("cluster-cidr: pods", "not a network")]
-fn a_file_with_an_impossible_cluster_cidr_is_skipped(#[case] text: &str, #[case] trouble: &str) {
+#[case("cluster-cidr: pods", "not a CIDR")]
+fn a_file_with_an_impossible_cluster_cidr_is_skipped(#[case] text: &str, #[case] problem: &str) {
     let k3s = "/etc/rancher/k3s/config.yaml";
     let mut fixture = PodCidrNode::with(&[
         (k3s, text),
@@ -323,8 +336,8 @@ fn a_file_with_an_impossible_cluster_cidr_is_skipped(#[case] text: &str, #[case]
     fixture.network.service_cidr = nets("10.96.0.0/12");
     assert_eq!(fixture.found().1, "10.244.0.0/16");
     let discovery = fixture.discover();
-    let why = passed(&discovery, &file(k3s));
-    assert!(why.contains(trouble), "{why}");
+    let why = skipped(&discovery, &file(k3s));
+    assert!(why.contains(problem), "{why}");
 }
 
 /// A guess does not override a file of this cluster.
@@ -339,7 +352,7 @@ fn a_file_with_an_impossible_cluster_cidr_is_skipped(#[case] text: &str, #[case]
 fn a_file_that_contradicts_the_configuration_is_an_error(
     #[case] text: &str,
     #[case] enable_ipv6: Option<bool>,
-    #[case] trouble: &str,
+    #[case] problem: &str,
 ) {
     let mut fixture = PodCidrNode::with(&[(KUBELET, text)]);
     fixture.network.service_cidr = nets("10.96.0.0/12");
@@ -347,7 +360,7 @@ fn a_file_that_contradicts_the_configuration_is_an_error(
     fixture.network.pod_cidr.allow_guess = true;
     let error = fixture.error();
     assert!(
-        error.starts_with(KUBELET) && error.contains(trouble),
+        error.starts_with(KUBELET) && error.contains(problem),
         "{error}"
     );
 }
@@ -432,5 +445,5 @@ fn the_explanation_of_a_failure_ends_with_the_error() {
     fixture.network.pod_cidr.nodes.clear();
     fixture.network.pod_cidr.node_local = nets("");
     let text = fixture.discover().to_string();
-    assert!(text.contains("\n!! NODE_POD_CIDR: not a network"), "{text}");
+    assert!(text.contains("\n!! NODE_POD_CIDR: not a CIDR"), "{text}");
 }

@@ -14,7 +14,7 @@ use node_config::{Config, Mode};
 use node_core::conditions::{Condition, Conditions};
 use node_core::metrics::Metrics;
 use node_core::reconcile::{self, Controller, Telemetry};
-use node_pods::{Limits, Now, Place, Pods};
+use node_pods::{Limits, Now, PodPaths, Pods};
 use prometheus_client::encoding::text::encode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -123,12 +123,12 @@ fn runs_a_script() {
     if script.is_bridge {
         config.cni.mode = Mode::Bridge;
     }
-    let place = Place::of(&config, "/opt/cni/bin".as_ref()).unwrap();
+    let paths = PodPaths::of(&config, "/opt/cni/bin".as_ref()).unwrap();
     let reports = Telemetry {
         conditions: Arc::new(Conditions::default()),
         metrics: Arc::new(Metrics::default()),
     };
-    let pods = Pods::new(place, reports.clone());
+    let pods = Pods::new(paths, reports.clone());
     let start = Now::read();
     for step in script.steps {
         let mut report = Report::default();
@@ -141,7 +141,7 @@ fn runs_a_script() {
                 verb,
                 container,
                 code,
-            } => pods.note(&Event {
+            } => pods.handle_event_blocking(&Event {
                 verb,
                 container,
                 code,
@@ -204,7 +204,7 @@ fn run_controllers(pods: &Arc<Pods>, reports: &Telemetry, script: &str, until: u
         .unwrap();
     runtime.block_on(async {
         let end = CancellationToken::new();
-        let viewing = tokio::spawn(Arc::clone(pods).keep_view(end.clone()));
+        let viewing = tokio::spawn(Arc::clone(pods).run(end.clone()));
         let limits = Limits {
             grace: Duration::from_millis(50),
             interval: Duration::from_millis(20),
@@ -226,7 +226,7 @@ fn run_controllers(pods: &Arc<Pods>, reports: &Telemetry, script: &str, until: u
         );
         let collecting = tokio::spawn(collecting);
         shell(script);
-        pods.missed();
+        pods.request_resync();
         let deadline = Instant::now() + lab::DEADLINE;
         while pods.snapshot().len() != until {
             assert!(Instant::now() < deadline, "{:?}", pods.snapshot());
@@ -244,7 +244,7 @@ fn collect(pods: &Pods, now: Now, report: &mut Report) {
         interval: Duration::from_secs(INTERVAL),
     };
     let (outcome, tally) = pods.collect_at(limits, now);
-    report.troubles = tally.troubles;
+    report.troubles = tally.errors;
     assert_eq!(outcome.is_err(), !report.troubles.is_empty());
     for (kind, key, cause) in tally.collected {
         let container = key.container.to_string();

@@ -44,11 +44,7 @@ fn a_missed_pod_is_found_by_a_resync_and_its_orphan_is_collected() {
     let last = &reports[6];
     assert_eq!(last.known.len(), 1);
     assert_eq!(last.differences, [""; 0]);
-    assert_eq!(
-        last.condition,
-        (true, "nothing is left behind".to_owned()),
-        "{last:?}"
-    );
+    assert_eq!(last.condition, (true, "no orphans".to_owned()), "{last:?}");
     for line in [
         "headcni_pods 1",
         "headcni_orphans{kind=\"state\"} 0",

@@ -15,7 +15,7 @@ use node_config::{Config, NodeConfig};
 use node_core::conditions::{Condition, Conditions};
 use node_core::metrics::Metrics;
 use node_core::reconcile::Telemetry;
-use node_pods::{Place, Pods};
+use node_pods::{PodPaths, Pods};
 use prometheus_client::encoding::text::encode;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tokio::sync::{Notify, mpsc, watch};
@@ -168,7 +168,7 @@ fn context(
     };
     let node = node_core::node_name::find(Some("n1"), None).unwrap();
     let node_config = NodeConfig::new(Arc::clone(&config), node);
-    let place = Place::of(&config, &node_config.dirs().bin_dir).unwrap();
+    let paths = PodPaths::of(&config, &node_config.dirs().bin_dir).unwrap();
     // The receivers keep the values when their senders are gone.
     ApiContext {
         events,
@@ -178,7 +178,7 @@ fn context(
             node_config: watch::Sender::new(node_config).subscribe(),
             discovery: watch::Sender::new(None).subscribe(),
             conditions: Arc::clone(&conditions),
-            pods: Pods::new(place, telemetry),
+            pods: Pods::new(paths, telemetry),
         },
         metrics,
         conditions,

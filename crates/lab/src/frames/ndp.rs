@@ -102,6 +102,7 @@ impl Icmpv6 {
 }
 
 fn link_layer(option: u8, mac: Mac) -> [u8; 8] {
-    let [a, b, c, d, e, f] = mac.0;
-    [option, 1, a, b, c, d, e, f]
+    let mut bytes = [option, 1, 0, 0, 0, 0, 0, 0];
+    bytes[2..].copy_from_slice(&mac.0);
+    bytes
 }

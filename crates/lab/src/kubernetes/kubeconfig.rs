@@ -13,7 +13,7 @@ pub(super) enum Credential<'a> {
 }
 
 /// A kubeconfig with one cluster and one user. It refers to files by their paths.
-pub(super) fn render(server: SocketAddr, authority: &Path, credential: Credential) -> Value {
+pub(super) fn render(server: SocketAddr, authority: &Path, credential: &Credential<'_>) -> Value {
     let user = match credential {
         Credential::Certificate(files) => {
             json!({ "client-certificate": files.certificate, "client-key": files.key })

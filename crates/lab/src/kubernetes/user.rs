@@ -43,7 +43,7 @@ impl User {
             &dir,
             server,
             authority,
-            Credential::Certificate(&certificate),
+            &Credential::Certificate(&certificate),
         )?;
         Ok((user, certificate))
     }
@@ -55,7 +55,7 @@ impl User {
         token: &str,
     ) -> Result<Self> {
         let dir = authority.user_dir()?;
-        Self::new(node, &dir, server, authority, Credential::Token(token))
+        Self::new(node, &dir, server, authority, &Credential::Token(token))
     }
 
     fn new(
@@ -63,7 +63,7 @@ impl User {
         dir: &Path,
         server: SocketAddr,
         authority: &Authority,
-        credential: Credential,
+        credential: &Credential<'_>,
     ) -> Result<Self> {
         let path = dir.join("kubeconfig");
         let rendered = kubeconfig::render(server, authority.file(), credential);

@@ -61,7 +61,7 @@ pub fn ensure(desired: &Desired) -> Result<Ensured, CniConfError> {
     // The subnets first: once a runtime sees the configuration, pods start.
     let subnets = desired.subnet_env_text.as_bytes();
     for (path, contents, mode) in [
-        (dirs.kept_subnet_env(), subnets, SUBNET_ENV_MODE),
+        (dirs.saved_subnet_env(), subnets, SUBNET_ENV_MODE),
         (dirs.subnet_env(), subnets, SUBNET_ENV_MODE),
     ] {
         note(
@@ -206,7 +206,7 @@ pub fn restore_after_boot(dirs: &Dirs) -> Result<Restored, CniConfError> {
             tracing::debug!(dir = %dir.display(), %error, "left-overs of a write stay");
         }
     }
-    let (kept, wanted) = (dirs.kept_subnet_env(), dirs.subnet_env());
+    let (kept, wanted) = (dirs.saved_subnet_env(), dirs.subnet_env());
     if wanted.symlink_metadata().is_ok() || kept.symlink_metadata().is_err() {
         return Ok(Restored::Nothing);
     }

@@ -23,7 +23,7 @@ pub fn remove(dirs: &Dirs) -> Result<Vec<String>, CniConfError> {
     for dir in ledger.conf_dirs.clone() {
         note(leave(&dir, &mut ledger));
     }
-    for path in [dirs.subnet_env(), dirs.kept_subnet_env()] {
+    for path in [dirs.subnet_env(), dirs.saved_subnet_env()] {
         note(remove_file(&path));
     }
     if ledger.conf_dirs.is_empty() {

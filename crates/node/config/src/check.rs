@@ -1,41 +1,41 @@
-//! Whether what a source says fits the schema: all that does not, at once.
+//! Checks a source against the schema and reports all errors at once.
 //!
-//! A value is tried alone, in an otherwise empty configuration, by the same types that take the whole
-//! one later. So one that can't be understood hides no other.
+//! Each value is deserialized alone, in an otherwise empty configuration, so that one error does not
+//! hide another.
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::keys::{Key, Kind, Shape};
 use super::path::{KeyPath, Step};
-use super::problem::{Complaint, Place, place};
+use super::problem::{Diagnostic, Location, location};
 use super::render::flow;
 use super::schema::Config;
 use super::suggest::{nearest, unknown_key};
 use super::tree::{Entry, Node, Origin, Value};
 
-/// Everything in a source's tree that the schema does not allow.
-pub(super) fn check(root: &Key, tree: &Node, file: &Place) -> Vec<Complaint> {
+/// Everything in a source that the schema does not allow.
+pub(super) fn check(root: &Key, tree: &Node, file: &Location) -> Vec<Diagnostic> {
     let mut check = Check {
         root,
         file,
-        complaints: Vec::new(),
+        diagnostics: Vec::new(),
     };
     check.node(root, tree);
-    check.complaints
+    check.diagnostics
 }
 
 struct Check<'a> {
     root: &'a Key,
-    file: &'a Place,
-    complaints: Vec<Complaint>,
+    file: &'a Location,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl Check<'_> {
-    fn complain(&mut self, origin: &Origin, path: &KeyPath, text: impl Into<String>) {
+    fn refuse(&mut self, origin: &Origin, path: &KeyPath, text: impl Into<String>) {
         let is_whole = path.steps().is_empty();
-        self.complaints.push(Complaint {
-            place: place(origin, self.file),
+        self.diagnostics.push(Diagnostic {
+            location: location(origin, self.file),
             key: (!is_whole).then(|| path.clone()),
             text: text.into(),
         });
@@ -43,8 +43,7 @@ impl Check<'_> {
 
     fn node(&mut self, key: &Key, node: &Node) {
         match (&key.shape, &node.value) {
-            // A key without a value has its default: so sections may have all their keys commented
-            // out.
+            // A key without a value keeps its default: all keys of a section may be commented out.
             (_, Value::Null) => {}
             (Shape::Section(keys), Value::Map(entries)) => {
                 for entry in entries {
@@ -58,24 +57,20 @@ impl Check<'_> {
                 for entry in entries {
                     let path = key.path.key(&entry.name);
                     if matches!(entry.node.value, Value::Null) {
-                        self.complain(
-                            &entry.origin,
-                            &path,
-                            "has no value: write one, or take it away",
-                        );
+                        self.refuse(&entry.origin, &path, "has no value: add one, or remove it");
                     } else {
                         self.texts(&path, key, &entry.node);
                     }
                 }
             }
             (Shape::Section(_) | Shape::Table, _) => {
-                let what = "must have keys of its own, each on a line, indented by two blanks";
+                let what = "must be a mapping of keys, one per line, indented by two spaces";
                 let what = if key.path.steps().is_empty() {
-                    "a configuration has keys, as in \"network:\"; see headcni-daemon config example"
+                    "must be a mapping of keys such as \"network:\"; see headcni-daemon config example"
                 } else {
                     what
                 };
-                self.complain(&node.origin, &key.path, what);
+                self.refuse(&node.origin, &key.path, what);
             }
             (Shape::Leaf(kind), _) => self.leaf(key, kind, node),
         }
@@ -83,12 +78,12 @@ impl Check<'_> {
 
     fn unknown(&mut self, section: &Key, entry: &Entry) {
         let text = unknown_key(self.root, section, &entry.name);
-        self.complain(&entry.origin, &section.path.key(&entry.name), text);
+        self.refuse(&entry.origin, &section.path.key(&entry.name), text);
     }
 
     fn leaf(&mut self, key: &Key, kind: &Kind, node: &Node) {
         match wrong_kind(kind, &node.value) {
-            Some(text) => self.complain(&node.origin, &key.path, text),
+            Some(text) => self.refuse(&node.origin, &key.path, text),
             None if matches!(kind, Kind::Texts { .. }) => self.texts(&key.path, key, node),
             None => self.typed(&key.path, key, node),
         }
@@ -103,12 +98,12 @@ impl Check<'_> {
             .iter()
             .find(|item| !matches!(item.value, Value::Text(_)))
         {
-            Some(item) => self.complain(&item.origin, path, "must be texts: put them in quotes"),
+            Some(item) => self.refuse(&item.origin, path, "must be strings: quote them"),
             None => self.typed(path, key, node),
         }
     }
 
-    /// Tries a value by the types that it will have; a list member by member, to know which one.
+    /// Deserializes a value; a list item by item, to locate the error.
     fn typed(&mut self, path: &KeyPath, key: &Key, node: &Node) {
         let parts: Vec<(&Node, Json)> = match &node.value {
             Value::List(items) if !matches!(key.shape, Shape::Leaf(Kind::Objects)) => {
@@ -121,15 +116,15 @@ impl Check<'_> {
             if let Err(error) = Config::deserialize(alone(path, json)) {
                 let mut text = error.to_string();
                 if let Some(example) = &key.example {
-                    text = format!("{text}; write it like {}", flow(example));
+                    text = format!("{text}; for example {}", flow(example));
                 }
-                self.complain(&part.origin, path, text);
+                self.refuse(&part.origin, path, text);
             }
         }
     }
 }
 
-/// A configuration that says nothing but this.
+/// A configuration with only this key.
 fn alone(path: &KeyPath, json: Json) -> Json {
     path.steps()
         .iter()
@@ -140,7 +135,7 @@ fn alone(path: &KeyPath, json: Json) -> Json {
         })
 }
 
-/// What to say about a value that is of another kind than its key takes.
+/// The message for a value whose kind the key does not accept.
 fn wrong_kind(kind: &Kind, value: &Value) -> Option<String> {
     let text = match (kind, value) {
         (Kind::Flag, Value::Flag(_))
@@ -148,24 +143,24 @@ fn wrong_kind(kind: &Kind, value: &Value) -> Option<String> {
         | (Kind::Text { or_number: true }, Value::Number(_))
         | (Kind::Texts { .. }, Value::List(_)) => return None,
         (Kind::Flag, _) => "must be true or false".to_owned(),
-        (Kind::Number { least, most }, Value::Number(number)) => {
+        (Kind::Number { min, max }, Value::Number(number)) => {
             let number = number
                 .as_u64()
-                .filter(|number| (least..=most).contains(&number));
+                .filter(|number| (min..=max).contains(&number));
             if number.is_some() {
                 return None;
             }
-            format!("must be a whole number from {least} to {most}")
+            format!("must be a whole number from {min} to {max}")
         }
-        (Kind::Number { least, most }, _) => {
-            format!("must be a whole number from {least} to {most}, without quotes and unit")
+        (Kind::Number { min, max }, _) => {
+            format!("must be a whole number from {min} to {max}, without quotes or a unit")
         }
         (Kind::Choice(choices), value) => {
             let words: Vec<&str> = choices.iter().map(|(word, _)| word.as_str()).collect();
             let meant = match value {
                 Value::Text(word) if words.contains(&word.as_str()) => return None,
                 Value::Text(word) => nearest(word, words.iter().copied()),
-                // What YAML of version 1.1 makes of it, Helm's too.
+                // YAML 1.1, and so Helm, reads `off` as false.
                 Value::Flag(false) => words.iter().copied().find(|word| *word == "off"),
                 _ => None,
             };
@@ -177,11 +172,11 @@ fn wrong_kind(kind: &Kind, value: &Value) -> Option<String> {
             )
         }
         (Kind::Text { .. }, Value::Number(_) | Value::Flag(_)) => {
-            "must be a text: put it in quotes".to_owned()
+            "must be a string: quote it".to_owned()
         }
-        (Kind::Text { .. }, _) => "must be a single text".to_owned(),
+        (Kind::Text { .. }, _) => "must be a single string".to_owned(),
         (Kind::Texts { or_one }, _) => {
-            let one = if *or_one { "a text or " } else { "" };
+            let one = if *or_one { "a string or " } else { "" };
             format!("must be {one}a list like [\"one\", \"two\"]")
         }
         (Kind::Objects, Value::List(items)) => {

@@ -1,4 +1,4 @@
-//! Where the files are.
+//! Directories and files of the CNI configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use api::paths;
 
 use crate::Cni;
 
-/// The configuration that runtimes read. We own this name, whoever wrote what is there.
+/// The conflist that the container runtime reads. headcni owns this name.
 pub const CONFLIST: &str = "10-headcni.conflist";
-/// This node's subnets.
+/// The pod CIDRs of this node.
 pub const SUBNET_ENV: &str = "subnet.env";
 const LEDGER: &str = "set-aside.json";
 
@@ -17,7 +17,7 @@ const RUN_DIR: &str = "/run/headcni";
 const CONF_DIR: &str = "/etc/cni/net.d";
 const BIN_DIR: &str = "/opt/cni/bin";
 
-/// Where k3s keeps what its agent needs: there is one if this is there.
+/// Exists if k3s is installed.
 const K3S_AGENT: &str = "/var/lib/rancher/k3s/agent";
 const K3S_CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
 /// Since v1.28.15, v1.29.10, v1.30.6 and v1.31.2: <https://github.com/k3s-io/k3s/pull/10868>.
@@ -27,18 +27,18 @@ const K3S_OLD_BIN_DIR: &str = "/var/lib/rancher/k3s/data/current/bin";
 /// The directories of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirs {
-    /// Where runtimes look for configurations.
+    /// Where the container runtime reads CNI configurations.
     pub conf_dir: PathBuf,
-    /// Where runtimes look for plugins.
+    /// Where the container runtime finds CNI plugins.
     pub bin_dir: PathBuf,
-    /// What is gone after a reboot.
+    /// Cleared by a reboot.
     pub run_dir: PathBuf,
-    /// What is kept over a reboot.
+    /// Survives a reboot.
     pub state_dir: PathBuf,
 }
 
 impl Dirs {
-    /// Those that the configuration names, else those of the runtime that is found below `root`.
+    /// The configured directories, else those of the runtime installed under `root`.
     pub fn locate(cni: &Cni, root: &Path) -> Self {
         let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
         let is_dir = |path: &str| below(Path::new(path)).is_dir();
@@ -60,22 +60,22 @@ impl Dirs {
         }
     }
 
-    /// The configuration that runtimes read.
+    /// The conflist that the container runtime reads.
     pub fn conflist(&self) -> PathBuf {
         self.conf_dir.join(CONFLIST)
     }
 
-    /// This node's subnets, as the plugin reads them.
+    /// The pod CIDRs of this node, for the plugin.
     pub fn subnet_env(&self) -> PathBuf {
         self.run_dir.join(SUBNET_ENV)
     }
 
-    /// The same, for the time after a reboot.
-    pub fn kept_subnet_env(&self) -> PathBuf {
+    /// The copy that survives a reboot.
+    pub fn saved_subnet_env(&self) -> PathBuf {
         self.state_dir.join(SUBNET_ENV)
     }
 
-    /// What was set aside, and where.
+    /// The CNI configurations of others that were renamed.
     pub fn ledger(&self) -> PathBuf {
         self.state_dir.join(LEDGER)
     }

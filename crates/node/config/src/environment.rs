@@ -1,47 +1,47 @@
 //! Environment variables and flags as sources of the configuration.
 //!
-//! `HEADCNID_NETWORK_MTU` sets `network.mtu`: [`Key::variable`] has the rule. Every key has one but
-//! those with names of the user's own below them. An empty variable says nothing.
+//! `HEADCNID_NETWORK_MTU` sets `network.mtu`: see [`Key::variable`]. Every key except maps has a
+//! variable. An empty variable is ignored.
 
 use std::ffi::{OsStr, OsString};
 
 use super::keys::{Key, Kind, PREFIX, Shape};
 use super::path::KeyPath;
-use super::problem::{Complaint, Place};
+use super::problem::{Diagnostic, Location};
 use super::secrets::{API_KEY, PRE_AUTH_KEY};
 use super::suggest::nearest;
 use super::tree::{Node, Origin, Value};
 
-/// A key that a flag sets.
+/// The value of a flag that sets a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// The flag, as `--mtu`.
+pub struct FlagValue {
+    /// Such as `--mtu`.
     pub flag: &'static str,
-    /// The key, as `network.mtu`.
+    /// Such as `network.mtu`.
     pub key: &'static str,
-    /// The value, as a variable would have it.
+    /// In the syntax of the environment variable.
     pub text: String,
 }
 
-/// What our variables say, and those that we can't use.
+/// The values of our environment variables, and errors.
 pub(super) fn variables(
     root: &Key,
     environment: &[(OsString, OsString)],
-) -> (Node, Vec<Complaint>) {
+) -> (Node, Vec<Diagnostic>) {
     let keys = root.leaves();
-    let mut tree = nothing();
-    let mut complaints = Vec::new();
+    let mut tree = empty();
+    let mut diagnostics = Vec::new();
     for (name, value) in environment {
         let Some(name) = ours(name) else { continue };
-        let mut complain = |text: String| {
-            complaints.push(Complaint {
-                place: Place::Variable(name.clone()),
+        let mut refuse = |text: String| {
+            diagnostics.push(Diagnostic {
+                location: Location::Variable(name.clone()),
                 key: None,
                 text,
             });
         };
         let Some(value) = value.to_str() else {
-            complain("is not UTF-8: write it in plain letters".to_owned());
+            refuse("is not UTF-8: use plain text".to_owned());
             continue;
         };
         let is_secret = [API_KEY, PRE_AUTH_KEY]
@@ -58,13 +58,13 @@ pub(super) fn variables(
                 let origin = Origin::Variable(name);
                 tree.insert(path.steps(), node(kind, value, &origin));
             }
-            _ => complain(unknown(&keys, &name)),
+            _ => refuse(unknown(&keys, &name)),
         }
     }
-    (tree, complaints)
+    (tree, diagnostics)
 }
 
-/// The name, if it is one of ours. Names are shown in errors, so they have to be readable.
+/// The name as text for errors, if it has our prefix.
 fn ours(name: &OsStr) -> Option<String> {
     let is_ours = name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
     is_ours.then(|| name.to_string_lossy().into_owned())
@@ -76,15 +76,15 @@ fn unknown(keys: &[&Key], name: &str) -> String {
     let known = known.iter().map(String::as_str).chain(secrets);
     let meant = nearest(name, known).map(|meant| format!(", did you mean {meant}?"));
     let meant = meant.unwrap_or_else(|| {
-        "; take it away, or see headcni-daemon config example for all that there are".to_owned()
+        "; remove it, or list all with headcni-daemon config example".to_owned()
     });
     format!("unknown variable{meant}")
 }
 
-/// What flags say.
-pub(super) fn flags(root: &Key, settings: &[Setting]) -> Node {
+/// The values of flags.
+pub(super) fn flags(root: &Key, settings: &[FlagValue]) -> Node {
     let keys = root.leaves();
-    let mut tree = nothing();
+    let mut tree = empty();
     for setting in settings {
         let path = KeyPath::from(setting.key);
         let key = keys.iter().find(|key| key.path == path);
@@ -96,14 +96,14 @@ pub(super) fn flags(root: &Key, settings: &[Setting]) -> Node {
     tree
 }
 
-fn nothing() -> Node {
+fn empty() -> Node {
     Node {
         origin: Origin::Nowhere,
         value: Value::Null,
     }
 }
 
-/// Text as a value of this kind. What is none stays a text, and is refused as one.
+/// Parses text as this kind. Text that does not parse stays text, which the check refuses.
 fn node(kind: &Kind, text: &str, origin: &Origin) -> Node {
     let as_text = || Value::Text(text.to_owned());
     let json = || serde_json::from_str(text).ok();

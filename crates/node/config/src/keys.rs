@@ -1,7 +1,6 @@
-//! All keys, as the schema has them: what they are called, what they take, what they mean.
+//! All keys of the schema: name, type, description, default.
 //!
-//! Variables, the example, `config show` and the checks are made of this list, so that none of them
-//! can forget a key.
+//! Environment variables, the example, `config show` and the checks are derived from this list.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -11,7 +10,7 @@ use super::path::{KeyPath, Step};
 use super::schema::Config;
 use super::{tree, yaml};
 
-/// What the names of our variables begin with.
+/// The prefix of our environment variables.
 pub const PREFIX: &str = "HEADCNID_";
 
 /// A key, or a section of keys.
@@ -19,45 +18,37 @@ pub const PREFIX: &str = "HEADCNID_";
 pub(super) struct Key {
     pub(super) name: String,
     pub(super) path: KeyPath,
-    /// What it means, for people.
-    pub(super) meaning: String,
-    /// A value that somebody could give it.
+    pub(super) description: String,
     pub(super) example: Option<Value>,
     pub(super) default: Value,
     pub(super) shape: Shape,
 }
 
-/// What stands behind a key.
 #[derive(Debug)]
 pub(super) enum Shape {
-    /// More keys.
     Section(Vec<Key>),
-    /// A mapping whose keys are the user's.
+    /// A mapping with arbitrary keys.
     Table,
-    /// A value.
     Leaf(Kind),
 }
 
-/// What a value must be.
 #[derive(Debug, PartialEq)]
 pub(super) enum Kind {
     Flag,
-    /// A whole number in these limits.
     Number {
-        least: u64,
-        most: u64,
+        min: u64,
+        max: u64,
     },
-    /// One of these words, each with its meaning.
+    /// Values and their descriptions.
     Choice(Vec<(String, String)>),
-    /// A text, or a number that is taken for one.
     Text {
         or_number: bool,
     },
-    /// A list of texts, or a single one.
+    /// A list of strings, or a single one.
     Texts {
         or_one: bool,
     },
-    /// A list of mappings that are others' to define.
+    /// A list of mappings without a schema of ours.
     Objects,
 }
 
@@ -70,12 +61,12 @@ pub fn json_schema() -> Schema {
     schema
 }
 
-/// The section that has all others, with keys in the order in which they are defined.
+/// The root section, with keys in the order of their definition.
 pub(super) fn root() -> Key {
     let schema = json_schema();
-    // Schemas are sorted by name; what is serialized is in order.
-    let defaults = serde_saphyr::to_string(&Config::default()).expect("defaults can be written");
-    let defaults = yaml::parse(&defaults).expect("what was written can be read");
+    // A schema is sorted by name; a serialized value keeps the order.
+    let defaults = serde_saphyr::to_string(&Config::default()).expect("defaults serialize");
+    let defaults = yaml::parse(&defaults).expect("serialized defaults parse");
     key("", KeyPath::default(), schema.as_value(), &defaults)
 }
 
@@ -94,7 +85,7 @@ fn key(name: &str, path: KeyPath, schema: &Value, default: &tree::Node) -> Key {
     };
     Key {
         name: name.to_owned(),
-        meaning: text("description").unwrap_or_default(),
+        description: text("description").unwrap_or_default(),
         example: schema["examples"].get(0).cloned(),
         default: schema["default"].clone(),
         path,
@@ -111,35 +102,35 @@ fn kind(schema: &Value) -> Kind {
             .map(|choice| (text(choice, "const"), text(choice, "description")));
         return Kind::Choice(choices.collect());
     }
-    let is = |wanted: &str| takes(schema, wanted);
-    if is("array") {
+    let accepts = |kind: &str| has_type(schema, kind);
+    if accepts("array") {
         return match schema["items"]["type"].as_str() {
             Some("object") => Kind::Objects,
             _ => Kind::Texts { or_one: false },
         };
     }
     if let Some(forms) = schema["anyOf"].as_array()
-        && forms.iter().any(|form| takes(form, "array"))
+        && forms.iter().any(|form| has_type(form, "array"))
     {
         return Kind::Texts { or_one: true };
     }
-    if is("boolean") {
+    if accepts("boolean") {
         return Kind::Flag;
     }
-    if is("integer") && !is("string") {
+    if accepts("integer") && !accepts("string") {
         let limit = |name: &str| schema[name].as_u64();
         return Kind::Number {
-            least: limit("minimum").unwrap_or(0),
-            most: limit("maximum").unwrap_or(u64::MAX),
+            min: limit("minimum").unwrap_or(0),
+            max: limit("maximum").unwrap_or(u64::MAX),
         };
     }
     Kind::Text {
-        or_number: is("integer"),
+        or_number: accepts("integer"),
     }
 }
 
-/// Whether a schema takes values of a type.
-fn takes(schema: &Value, wanted: &str) -> bool {
+/// Whether a schema accepts values of a JSON type.
+fn has_type(schema: &Value, wanted: &str) -> bool {
     match &schema["type"] {
         Value::String(kind) => kind == wanted,
         Value::Array(kinds) => kinds.iter().any(|kind| kind == wanted),
@@ -148,7 +139,7 @@ fn takes(schema: &Value, wanted: &str) -> bool {
 }
 
 impl Key {
-    /// All keys in this section that have a value, at any depth, in order.
+    /// All keys with a value in this section, at any depth.
     pub(super) fn leaves(&self) -> Vec<&Key> {
         match &self.shape {
             Shape::Section(keys) => keys.iter().flat_map(Self::leaves).collect(),
@@ -156,7 +147,7 @@ impl Key {
         }
     }
 
-    /// All keys and sections in this one, at any depth, in order.
+    /// All keys and sections in this section, at any depth.
     pub(super) fn all(&self) -> Vec<&Key> {
         let Shape::Section(keys) = &self.shape else {
             return Vec::new();
@@ -169,7 +160,7 @@ impl Key {
         keys.iter().flat_map(with_inner).collect()
     }
 
-    /// The variable that sets it, if one does.
+    /// The environment variable that sets it.
     pub(super) fn variable(&self) -> Option<String> {
         match self.shape {
             Shape::Leaf(_) => Some(variable(&self.path)),
@@ -178,8 +169,7 @@ impl Key {
     }
 }
 
-/// The rule that makes a variable's name of a key's path: dots and the beginnings of words in names
-/// become underscores, and letters capitals.
+/// The environment variable of a key: `network.podCIDR` is `HEADCNID_NETWORK_POD_CIDR`.
 fn variable(path: &KeyPath) -> String {
     let mut variable = PREFIX.to_owned();
     for (index, step) in path.steps().iter().enumerate() {
@@ -214,7 +204,7 @@ mod tests {
     #[case("network.enableIPv6", "HEADCNID_NETWORK_ENABLE_IPV6")]
     #[case("dns.magicDNS.searchDomains", "HEADCNID_DNS_MAGIC_DNS_SEARCH_DOMAINS")]
     #[case("cni.bridge.ipMasq", "HEADCNID_CNI_BRIDGE_IP_MASQ")]
-    fn a_variable_is_called_after_its_key(#[case] path: &str, #[case] name: &str) {
+    fn a_variable_is_named_after_its_key(#[case] path: &str, #[case] name: &str) {
         assert_eq!(variable(&path.into()), name);
     }
 
@@ -232,17 +222,24 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_lists_the_keys_that_are_serialized_and_says_what_each_is_for() {
+    fn the_schema_has_and_describes_every_serialized_key() {
         let root = root();
         let schema = json_schema();
         for key in root.all() {
             let pointer = key.path.to_string().replace('.', "/properties/");
             let pointer = format!("/properties/{pointer}");
             assert!(schema.pointer(&pointer).is_some(), "{pointer}");
-            assert!(!key.meaning.is_empty(), "{} is not documented", key.path);
+            assert!(
+                !key.description.is_empty(),
+                "{} is not documented",
+                key.path
+            );
             if let Shape::Leaf(Kind::Choice(choices)) = &key.shape {
                 assert!(
-                    choices.len() > 1 && choices.iter().all(|(_, meaning)| !meaning.is_empty())
+                    choices.len() > 1
+                        && choices
+                            .iter()
+                            .all(|(_, description)| !description.is_empty())
                 );
             }
         }
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_section_takes_keys_that_it_does_not_know() {
+    fn every_section_refuses_unknown_keys() {
         fn check(schema: &Value, name: &str) {
             if let Some(properties) = schema["properties"].as_object() {
                 assert_eq!(schema["additionalProperties"], false, "{name}");
@@ -270,14 +267,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("network.mtu", Kind::Number { least: 576, most: 65535 })]
+    #[case("network.mtu", Kind::Number { min: 576, max: 65535 })]
     #[case("network.enableIPv6", Kind::Flag)]
     #[case("network.podCIDR.base", Kind::Texts { or_one: true })]
     #[case("network.podCIDR.perNode", Kind::Text { or_number: true })]
     #[case("dns.magicDNS.nameservers", Kind::Texts { or_one: false })]
     #[case("cni.cniPlugins", Kind::Objects)]
     #[case("cni.confDir", Kind::Text { or_number: false })]
-    fn what_a_key_takes_is_read_from_the_schema(#[case] path: &str, #[case] kind: Kind) {
+    fn the_kind_of_a_key_is_read_from_the_schema(#[case] path: &str, #[case] kind: Kind) {
         let root = root();
         let path = KeyPath::from(path);
         let leaves = root.leaves();

@@ -1,10 +1,9 @@
-//! The daemon's configuration: a YAML file, then environment variables, then flags.
+//! The daemon's configuration: a YAML file, overridden by environment variables, then by flags.
 //!
-//! Each source becomes a tree of values that know where they stand. The trees are checked key by key
-//! against the schema, laid over each other, given types, and looked at for contradictions. So every
-//! complaint has a place, and nothing beside the schema has to know the keys.
+//! Each source is parsed into a tree of values with their locations and checked against the schema.
+//! The trees are merged, deserialized into [`Config`] and validated, so every error has a location.
 //!
-//! Reading blocks: the runtime's thread leaves it to another one.
+//! Loading blocks: call it outside the async runtime.
 
 mod check;
 mod dirs;
@@ -26,15 +25,15 @@ mod values;
 mod yaml;
 
 pub use dirs::{CONFLIST, Dirs, SUBNET_ENV};
-pub use environment::Setting;
+pub use environment::FlagValue;
 pub use keys::{PREFIX as VARIABLE_PREFIX, json_schema};
 pub use load::{Loaded, Sources, load};
 pub use node_config::NodeConfig;
 pub use path::KeyPath;
-pub use problem::{Complaint, ConfigError, Place, Problem};
+pub use problem::{ConfigError, Diagnostic, Location, Problem};
 pub use reload::{RESTART_KEYS, needs_restart};
 pub use render::{example, show};
 pub use schema::*;
 pub use secrets::{FoundSecret, SecretSource, Secrets};
-pub use validate::{advise, validate};
+pub use validate::{validate, warnings};
 pub use values::*;

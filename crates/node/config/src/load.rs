@@ -1,4 +1,4 @@
-//! Puts the sources together.
+//! Loads and merges the sources.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,33 +6,32 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::environment::{self, Setting};
+use super::environment::{self, FlagValue};
 use super::file::{self, FileError};
 use super::keys::{self, Key};
-use super::problem::{Complaint, ConfigError, Place, locate};
+use super::problem::{ConfigError, Diagnostic, Location, locate};
 use super::schema::Config;
 use super::secrets::{self, Secrets};
 use super::tree::{Node, Origin, Value};
-use super::validate::{advise, validate};
+use super::validate::{validate, warnings};
 use super::{check, yaml};
 
-/// The largest file that is read: ten thousand nodes' networks are 400 KiB.
-const MOST_BYTES: u64 = 1024 * 1024;
+/// The pod CIDRs of ten thousand nodes take 400 KiB.
+const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Where a configuration comes from, the weakest first.
+/// The sources of a configuration, lowest precedence first.
 #[derive(Clone)]
 pub struct Sources {
-    /// The file that somebody asked for. It must be there.
+    /// The file of `--config`. It must exist.
     pub file: Option<PathBuf>,
-    /// The file if nobody asked for one. It may be absent.
+    /// The file without `--config`. It is optional.
     pub default_file: PathBuf,
-    /// The process's environment; only our variables are looked at.
+    /// The environment of the process; only our variables are used.
     pub environment: Vec<(OsString, OsString)>,
-    /// What flags say.
-    pub flags: Vec<Setting>,
+    pub flags: Vec<FlagValue>,
 }
 
-/// Without the variables' values: some are secrets.
+/// Without values of environment variables: some are secrets.
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources")
@@ -44,7 +43,7 @@ impl fmt::Debug for Sources {
 }
 
 impl Default for Sources {
-    /// The file in its usual place, and nothing else.
+    /// Only the file at its default path.
     fn default() -> Self {
         Self {
             file: None,
@@ -55,21 +54,18 @@ impl Default for Sources {
     }
 }
 
-/// A configuration that can be used.
+/// A valid configuration.
 pub struct Loaded {
-    /// The configuration.
     pub config: Config,
-    /// What it may not show.
     pub secrets: Secrets,
-    /// What is allowed but likely not meant.
-    pub warnings: Vec<Complaint>,
-    /// The file that was read, if there was one.
+    /// Values that are allowed but probably a mistake.
+    pub warnings: Vec<Diagnostic>,
     pub file: Option<PathBuf>,
-    /// What all sources said, and where.
-    pub(super) said: Node,
+    /// The merged sources with their locations.
+    pub(super) merged: Node,
 }
 
-/// Without what the sources said: the configuration has it all.
+/// Without the merged sources: they may contain secrets.
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loaded")
@@ -81,30 +77,30 @@ impl fmt::Debug for Loaded {
     }
 }
 
-/// Reads and checks the whole configuration, and the secrets that it names. It blocks.
+/// Loads and validates the configuration and its secrets. It blocks.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let root = keys::root();
-    let mut complaints = Vec::new();
-    let mut file = Place::Default;
-    let mut said = Node {
+    let mut diagnostics = Vec::new();
+    let mut file = Location::Default;
+    let mut merged = Node {
         origin: Origin::Nowhere,
         value: Value::Map(Vec::new()),
     };
     match read(sources) {
         Ok(None) => {}
         Ok(Some((path, tree))) => {
-            file = Place::WholeFile(path);
-            complaints.extend(check::check(&root, &tree, &file));
-            said = tree;
+            file = Location::WholeFile(path);
+            diagnostics.extend(check::check(&root, &tree, &file));
+            merged = tree;
         }
-        Err(complaint) => complaints.push(complaint),
+        Err(diagnostic) => diagnostics.push(diagnostic),
     }
-    complaints.extend(add_overrides(&root, sources, &mut said, &file));
-    refuse(complaints)?;
+    diagnostics.extend(add_overrides(&root, sources, &mut merged, &file));
+    refuse(diagnostics)?;
 
-    let config = Config::deserialize(said.to_json()).map_err(|error| ConfigError {
-        complaints: vec![Complaint {
-            place: file.clone(),
+    let config = Config::deserialize(merged.to_json()).map_err(|error| ConfigError {
+        diagnostics: vec![Diagnostic {
+            location: file.clone(),
             key: None,
             text: error.to_string(),
         }],
@@ -118,80 +114,85 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let mut problems = validate(&config);
     let found = secrets::read(&config.headscale, &variable);
     problems.extend(found.problems);
-    let mut complaints = locate(problems, &said, &file);
-    complaints.extend(found.complaints);
-    refuse(complaints)?;
+    let mut diagnostics = locate(problems, &merged, &file);
+    diagnostics.extend(found.diagnostics);
+    refuse(diagnostics)?;
 
-    let mut warnings = advise(&config);
+    let mut warnings = warnings(&config);
     warnings.extend(found.warnings);
     Ok(Loaded {
-        warnings: locate(warnings, &said, &file),
+        warnings: locate(warnings, &merged, &file),
         file: match file {
-            Place::WholeFile(path) => Some(path),
+            Location::WholeFile(path) => Some(path),
             _ => None,
         },
         config,
         secrets: found.secrets,
-        said,
+        merged,
     })
 }
 
-fn refuse(complaints: Vec<Complaint>) -> Result<(), ConfigError> {
-    if complaints.is_empty() {
+fn refuse(diagnostics: Vec<Diagnostic>) -> Result<(), ConfigError> {
+    if diagnostics.is_empty() {
         Ok(())
     } else {
-        Err(ConfigError { complaints })
+        Err(ConfigError { diagnostics })
     }
 }
 
-/// Lays variables and flags over what the file says.
-fn add_overrides(root: &Key, sources: &Sources, said: &mut Node, file: &Place) -> Vec<Complaint> {
-    let (variables, mut complaints) = environment::variables(root, &sources.environment);
+/// Merges environment variables and flags over the file.
+fn add_overrides(
+    root: &Key,
+    sources: &Sources,
+    merged: &mut Node,
+    file: &Location,
+) -> Vec<Diagnostic> {
+    let (variables, mut diagnostics) = environment::variables(root, &sources.environment);
     let flags = environment::flags(root, &sources.flags);
     for tree in [variables, flags] {
-        complaints.extend(check::check(root, &tree, file));
-        said.overlay(tree);
+        diagnostics.extend(check::check(root, &tree, file));
+        merged.overlay(tree);
     }
-    complaints
+    diagnostics
 }
 
-/// The file's path and tree; nothing if there needs to be no file.
-fn read(sources: &Sources) -> Result<Option<(PathBuf, Node)>, Complaint> {
-    let (path, is_asked_for) = match &sources.file {
+/// The file's path and tree; nothing if the default file does not exist.
+fn read(sources: &Sources) -> Result<Option<(PathBuf, Node)>, Diagnostic> {
+    let (path, is_required) = match &sources.file {
         Some(path) => (path, true),
         None => (&sources.default_file, false),
     };
-    let complain = |text: String| Complaint {
-        place: Place::WholeFile(path.clone()),
+    let refuse = |text: String| Diagnostic {
+        location: Location::WholeFile(path.clone()),
         key: None,
         text,
     };
-    let contents = match file::read(path, MOST_BYTES) {
-        Err(FileError::Absent) if !is_asked_for => return Ok(None),
+    let contents = match file::read(path, MAX_BYTES) {
+        Err(FileError::Absent) if !is_required => return Ok(None),
         Err(error) => {
-            let way_out = match error {
-                FileError::Absent => "make it, or leave --config out",
-                FileError::Unreadable(_) => "look at its permissions",
-                FileError::NotAFile(_) => "name a YAML file",
-                FileError::TooLarge(_) => "that is no configuration of ours",
+            let remedy = match error {
+                FileError::Absent => "create it, or omit --config",
+                FileError::Unreadable(_) => "check its permissions",
+                FileError::NotAFile(_) => "specify a YAML file",
+                FileError::TooLarge(_) => "this is not a headcni configuration",
             };
-            return Err(complain(format!("{error}: {way_out}")));
+            return Err(refuse(format!("{error}: {remedy}")));
         }
         Ok(contents) => contents.bytes,
     };
-    let text = str::from_utf8(&contents).map_err(|error| Complaint {
-        place: position(path, &contents[..error.valid_up_to()]),
+    let text = str::from_utf8(&contents).map_err(|error| Diagnostic {
+        location: position(path, &contents[..error.valid_up_to()]),
         key: None,
-        text: "not UTF-8 from here on: save it as UTF-8".to_owned(),
+        text: "not UTF-8 from here: save the file as UTF-8".to_owned(),
     })?;
-    let mut tree = yaml::parse(text).map_err(|error| Complaint {
-        place: match error.position {
-            Some((line, column)) => Place::File {
+    let mut tree = yaml::parse(text).map_err(|error| Diagnostic {
+        location: match error.position {
+            Some((line, column)) => Location::File {
                 path: path.clone(),
                 line,
                 column,
             },
-            None => Place::WholeFile(path.clone()),
+            None => Location::WholeFile(path.clone()),
         },
         key: None,
         text: error.text,
@@ -202,11 +203,11 @@ fn read(sources: &Sources) -> Result<Option<(PathBuf, Node)>, Complaint> {
     Ok(Some((path.clone(), tree)))
 }
 
-/// The place after this text.
-fn position(path: &Path, before: &[u8]) -> Place {
+/// The location after this text.
+fn position(path: &Path, before: &[u8]) -> Location {
     let text = String::from_utf8_lossy(before);
     let last = text.rsplit('\n').next().unwrap_or_default();
-    Place::File {
+    Location::File {
         path: path.to_owned(),
         line: (text.matches('\n').count() + 1) as u64,
         column: (last.chars().count() + 1) as u64,

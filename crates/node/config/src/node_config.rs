@@ -1,4 +1,4 @@
-//! The configuration in force on this node, with the pod CIDRs that were discovered by it.
+//! The effective configuration and the discovered pod CIDRs of this node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use node_core::{NodeName, PodCidrs};
 
 use crate::{Config, Dirs};
 
-/// What every controller reconciles by. Configuration and pod CIDRs change at once, so that none
+/// The input of every controller. Configuration and pod CIDRs change together, so that no controller
 /// combines a new one with an old one.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     pub config: Arc<Config>,
     pub node: NodeName,
-    /// Known pod CIDRs stay while they can't be discovered.
+    /// The last discovered pod CIDRs stay if discovery fails.
     pub pod_cidrs: Option<Arc<PodCidrs>>,
 }
 

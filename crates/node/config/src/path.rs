@@ -1,33 +1,29 @@
-//! Where something stands in the configuration: `network.podCIDR.base`, `cni.cniPlugins[1].type`.
+//! The path of a key: `network.podCIDR.base`, `cni.cniPlugins[1].type`.
 
 use std::fmt;
 
-/// The longest name of a key that is shown. Ours are shorter; a secret is likely not.
-const LONGEST_SHOWN: usize = 32;
-/// The longest name of a node (RFC 1123).
-const LONGEST_NODE: usize = 253;
+/// Longer names are not printed: they may be secrets.
+const MAX_KEY: usize = 32;
+/// RFC 1123.
+const MAX_NODE_NAME: usize = 253;
 
-/// A key's names from the outermost section on.
+/// The names of a key, outermost section first.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyPath(Vec<Step>);
 
-/// A part of a path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// A key of a mapping.
     Key(String),
-    /// A member of a list, counted from 0.
+    /// An index of a list, from 0.
     Item(usize),
 }
 
 impl KeyPath {
-    /// Goes on to a key.
     #[must_use]
     pub fn key(&self, name: &str) -> Self {
         self.with(Step::Key(name.to_owned()))
     }
 
-    /// Goes on to a member of a list.
     #[must_use]
     pub fn item(&self, index: usize) -> Self {
         self.with(Step::Item(index))
@@ -44,7 +40,7 @@ impl KeyPath {
     }
 }
 
-/// Of names with dots between them, none of which has a dot of its own.
+/// Splits at dots.
 impl From<&str> for KeyPath {
     fn from(text: &str) -> Self {
         let names = text.split('.').map(|name| Step::Key(name.to_owned()));
@@ -52,7 +48,7 @@ impl From<&str> for KeyPath {
     }
 }
 
-/// As it is shown: names that are not shown are not debugged either.
+/// Like `Display`, which hides possible secrets.
 impl fmt::Debug for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{self}\"")
@@ -67,7 +63,7 @@ impl fmt::Display for KeyPath {
                 Step::Key(name) => {
                     let dot = if index == 0 { "" } else { "." };
                     let before = index.checked_sub(1).map(|before| &self.0[before]);
-                    let name = if is_shown(before, name) {
+                    let name = if is_printable(before, name) {
                         name
                     } else {
                         "<not shown>"
@@ -80,11 +76,10 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// Whether a key of that name may stand in an error: a value that slipped into a key's place, as in
-/// `{apiKey, 6d1f…}`, may not.
-fn is_shown(before: Option<&Step>, name: &str) -> bool {
+/// Whether a name may be printed. It may be a value in the position of a key, as in `{apiKey, 6d1f…}`.
+fn is_printable(before: Option<&Step>, name: &str) -> bool {
     let is_node = matches!(before, Some(Step::Key(table)) if table == "nodes");
-    let longest = if is_node { LONGEST_NODE } else { LONGEST_SHOWN };
+    let longest = if is_node { MAX_NODE_NAME } else { MAX_KEY };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     !name.is_empty() && name.len() <= longest && name.chars().all(is_plain)
 }
@@ -96,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_written_with_dots_and_brackets() {
+    fn a_path_has_dots_and_brackets() {
         let path = KeyPath::from("cni.cniPlugins").item(1).key("type");
         assert_eq!(path.to_string(), "cni.cniPlugins[1].type");
         assert_eq!(KeyPath::default().to_string(), "");
@@ -108,7 +103,7 @@ mod tests {
     #[case("line\nbreak", "<not shown>")]
     #[case("6d1f6d1f6d1f6d1f6d1f6d1f6d1f6d1f6", "<not shown>")]
     #[case("", "<not shown>")]
-    fn a_name_that_may_be_a_secret_or_forge_a_line_is_not_shown(
+    fn a_name_that_may_be_a_secret_or_forge_a_line_is_hidden(
         #[case] name: &str,
         #[case] shown: &str,
     ) {
@@ -116,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_shown_by_its_name_however_long() {
+    fn a_long_node_name_is_printed() {
         let name = "node-1.rack-12.hall-3.site-berlin.example.org";
         let path = KeyPath::from("network.podCIDR.nodes").key(name);
         assert_eq!(path.to_string(), format!("network.podCIDR.nodes.{name}"));

@@ -1,12 +1,11 @@
-//! What a running daemon can't change.
+//! Keys that need a restart.
 
 use super::schema::Config;
 
-/// Keys whose values hold until the daemon ends: all others are in force as soon as SIGHUP has read
-/// them.
+/// All other keys take effect on SIGHUP.
 pub const RESTART_KEYS: [&str; 2] = ["monitoring.address", "pods.orphanInterval"];
 
-/// The keys that differ and that only a restart brings into force.
+/// The changed keys that need a restart.
 pub fn needs_restart(now: &Config, new: &Config) -> Vec<&'static str> {
     let now = serde_json::to_value(now).unwrap_or_default();
     let new = serde_json::to_value(new).unwrap_or_default();
@@ -24,7 +23,7 @@ mod tests {
     use crate::path::KeyPath;
 
     #[test]
-    fn every_key_that_needs_a_restart_is_one() {
+    fn every_key_that_needs_a_restart_exists() {
         let root = keys::root();
         for key in RESTART_KEYS {
             let path = KeyPath::from(key);

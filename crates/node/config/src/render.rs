@@ -1,4 +1,4 @@
-//! The configuration as YAML for people: the example, and what is in force.
+//! Renders YAML: the example and the effective configuration.
 
 use std::fmt::Write;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use super::keys::{self, Key, Kind, Shape};
 use super::load::Loaded;
 use super::path::KeyPath;
-use super::problem::{Place, place};
+use super::problem::{Location, location};
 use super::secrets::{API_KEY, FoundSecret, PRE_AUTH_KEY};
 
-/// How wide comments get.
+/// The line width of comments.
 const WIDTH: usize = 100;
 
-/// Every key with its meaning, its variable and its default.
+/// Every key with its description, environment variable and default.
 pub fn example() -> String {
     let mut text = format!(
-        "# The configuration of headcni-daemon: every key, its meaning and its default.\n\
+        "# The configuration of headcni-daemon: every key with its description and default.\n\
          #\n\
-         # It is read from {}, or from where --config says. A key is also set by its\n\
-         # variable, which wins over the file. See docs/configuration.md.\n",
+         # The file is {}; --config names another one. An environment\n\
+         # variable overrides its key in the file. See docs/configuration.md.\n",
         api::paths::DAEMON_CONFIG
     );
     let root = keys::root();
@@ -39,10 +39,10 @@ fn keys_of(section: &Key) -> &[Key] {
 
 fn example_of(text: &mut String, key: &Key, depth: usize) {
     let indent = "  ".repeat(depth);
-    comment(text, &indent, &key.meaning.replace('\n', " "));
+    comment(text, &indent, &key.description.replace('\n', " "));
     if let Shape::Leaf(Kind::Choice(choices)) = &key.shape {
-        for (word, meaning) in choices {
-            comment(text, &indent, &format!("  {word}: {meaning}"));
+        for (word, description) in choices {
+            comment(text, &indent, &format!("  {word}: {description}"));
         }
     }
     let default = flow(&key.default);
@@ -70,7 +70,7 @@ fn line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// Comment lines, broken between words. What is indented stays so.
+/// Wrapped comment lines. Indented text stays indented.
 fn comment(text: &mut String, indent: &str, words: &str) {
     let more = " ".repeat(words.len() - words.trim_start().len());
     let start = format!("{indent}# {more}");
@@ -88,9 +88,10 @@ fn comment(text: &mut String, indent: &str, words: &str) {
     line(text, &current);
 }
 
-/// What is in force, and where each key that somebody has set comes from. Of secrets, only where.
+/// The effective configuration with the source of each key. Of secrets, only the source.
 pub fn show(loaded: &Loaded) -> String {
-    let mut text = "# What is in force. A key without a comment has its default.\n".to_owned();
+    let mut text =
+        "# The effective configuration. A key without a comment has its default.\n".to_owned();
     let config = serde_json::to_value(&loaded.config).unwrap_or_default();
     for key in keys_of(&keys::root()) {
         show_key(&mut text, loaded, key, &config[&key.name], 0);
@@ -148,22 +149,24 @@ fn is_set(secret: Option<&FoundSecret>) -> String {
     })
 }
 
-/// Where a key comes from, as a comment; nothing if nobody has set it.
+/// The source of a key as a comment; empty for a default.
 fn from(loaded: &Loaded, path: &KeyPath) -> String {
-    let file = loaded.file.clone().map_or(Place::Default, Place::WholeFile);
-    let node = loaded.said.at(path);
+    let file = loaded
+        .file
+        .clone()
+        .map_or(Location::Default, Location::WholeFile);
+    let node = loaded.merged.at(path);
     let node = node.filter(|node| !matches!(node.value, super::tree::Value::Null));
-    match node.map(|node| place(&node.origin, &file)) {
+    match node.map(|node| location(&node.origin, &file)) {
         None => String::new(),
-        Some(Place::File { path, line, .. }) => {
-            // The column says nothing here.
-            format!("  # {}:{line}", Place::WholeFile(path))
+        Some(Location::File { path, line, .. }) => {
+            format!("  # {}:{line}", Location::WholeFile(path))
         }
         Some(place) => format!("  # {place}"),
     }
 }
 
-/// A value on one line, as YAML has it.
+/// A value in YAML flow style.
 pub(super) fn flow(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),
@@ -183,7 +186,7 @@ pub(super) fn flow(value: &Value) -> String {
     }
 }
 
-/// Whether a text needs no quotes, under any reading of YAML.
+/// Whether a string needs no quotes in YAML 1.1 and 1.2.
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 11] = [
         "true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf",
@@ -200,7 +203,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            // Whatever YAML calls a line break or not printable.
+            // YAML treats these as line breaks or not printable.
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
                 let _ = write!(quoted, "\\u{:04x}", u32::from(c));
             }
@@ -229,13 +232,13 @@ mod tests {
     #[case(json!("a: b # c"), "\"a: b # c\"")]
     #[case(json!(["a", 1, null]), "[a, 1, null]")]
     #[case(json!({"k": {"1": true}}), "{k: {\"1\": true}}")]
-    fn values_have_quotes_where_a_reader_needs_them(#[case] value: Value, #[case] text: &str) {
+    fn values_are_quoted_where_yaml_requires_it(#[case] value: Value, #[case] text: &str) {
         assert_eq!(flow(&value), text);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_again_as_it_was(text: String, name: String) {
+        fn any_string_survives_a_round_trip(text: String, name: String) {
             let value = json!({"list": [text], "map": {name: 1}});
             let written = flow(&value);
             let read = yaml::parse(&written);
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_broken_between_words() {
+    fn comments_wrap_between_words() {
         let mut text = String::new();
         comment(&mut text, "  ", &format!("  {}", "word ".repeat(30)));
         assert!(

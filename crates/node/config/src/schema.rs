@@ -1,7 +1,7 @@
-//! Every key of the configuration, with its default.
+//! Every configuration key and its default.
 //!
-//! What stands here as documentation is the documentation: the JSON schema and the example are made
-//! of it.
+//! These doc comments are user documentation: the JSON schema and the example are generated from
+//! them.
 
 mod kubernetes;
 mod mesh;
@@ -18,61 +18,62 @@ use serde_json::{Map, Value};
 use super::values::{Networks, PerNode, Span};
 
 pub use kubernetes::Kubernetes;
-pub use mesh::{Dns, Headscale, MagicDns, MeshMode, Tailscale, TailscaledNetns, TuneLinks};
+pub use mesh::{Dns, Headscale, MagicDns, Tailscale, TailscaleMode, TailscaledNetns, TuneLinks};
 
 /// The configuration of headcni-daemon. Every key has a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Config {
-    /// Addresses, and how large a packet may be.
+    /// Pod and Service CIDRs, MTU, masquerading.
     pub network: Network,
-    /// The CNI configuration that runtimes read.
+    /// The CNI configuration that the container runtime reads.
     pub cni: Cni,
-    /// How pods get their addresses.
+    /// IP address management: how pods get their addresses.
     pub ipam: Ipam,
-    /// The server that runs the mesh. Its keys are secrets: they stand in files of their own, or in
-    /// the variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
+    /// The Headscale server. Its keys are secrets: put them in files, or in the environment
+    /// variables `HEADCNID_HEADSCALE_API_KEY` and `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
     pub headscale: Headscale,
-    /// This node's member of the mesh.
+    /// The tailscaled that connects this node to the mesh.
     pub tailscale: Tailscale,
     /// The Kubernetes API.
     pub kubernetes: Kubernetes,
-    /// What pods are told about name servers.
+    /// DNS settings of pods.
     pub dns: Dns,
-    /// Rules about who may reach whom.
+    /// Kubernetes NetworkPolicy.
     pub network_policy: NetworkPolicy,
-    /// Firewalls of others on this node.
+    /// Other firewalls on this node.
     pub firewall: Firewall,
-    /// What pods leave behind.
+    /// Garbage collection of orphaned pod resources.
     pub pods: Pods,
     /// Health, readiness and metrics.
     pub monitoring: Monitoring,
-    /// Log lines.
+    /// Logging.
     pub logging: Logging,
 }
 
-/// Addresses, and how large a packet may be.
+/// Pod and Service CIDRs, MTU, masquerading.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Network {
-    /// Which addresses pods get.
+    /// The pod CIDRs of the cluster and of its nodes.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: PodCidr,
-    /// The cluster's services, one network per IP family. Never masqueraded, never a pod's.
+    /// The Service CIDRs of the cluster, one per IP family. Traffic to them is not masqueraded, and
+    /// they must not overlap with pod CIDRs.
     #[serde(rename = "serviceCIDR")]
     #[schemars(example = "10.96.0.0/16")]
     pub service_cidr: Networks,
-    /// The largest packet that the mesh carries, in bytes.
+    /// The MTU of pod interfaces, in bytes: at most the MTU of the mesh.
     #[schemars(range(min = 576, max = 65535))]
     pub mtu: u32,
-    /// Whether pods get IPv6 addresses. Unless it is said, they do if there is a network for them;
-    /// true without one, or false with one, is an error.
+    /// Give pods IPv6 addresses. Default: yes if an IPv6 pod CIDR is configured. It is an error to
+    /// set true without an IPv6 pod CIDR, or false with one.
     #[serde(rename = "enableIPv6")]
     pub enable_ipv6: Option<bool>,
-    /// Whether pods reach what is outside the cluster under the node's address.
+    /// Masquerade traffic from pods to destinations outside the cluster behind the node's address.
     pub masquerade: bool,
-    /// Whether NetworkManager and systemd-networkd are told to keep off the links that we make, by
-    /// files in their directories.
+    /// Write configuration files that make NetworkManager and systemd-networkd ignore the interfaces
+    /// that headcni creates.
     pub unmanaged_links: UnmanagedLinks,
 }
 
@@ -89,68 +90,69 @@ impl Default for Network {
     }
 }
 
-/// Whether others are told to keep off our links.
+/// Which network managers are configured to ignore our interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnmanagedLinks {
-    /// Those that are installed here.
+    /// Configure those that are installed on the node.
     #[default]
     Auto,
-    /// Nobody.
+    /// Configure none.
     Off,
 }
 
-/// Which addresses pods get.
+/// The pod CIDRs of the cluster and of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct PodCidr {
-    /// The networks of this node's pods, one per IP family. It wins over all other sources. In a
-    /// configuration that several nodes share, use `nodes`.
+    /// The pod CIDRs of this node, one per IP family. It takes precedence over all other sources
+    /// except `nodes`. Use `nodes` in a configuration that several nodes share.
     #[schemars(example = "10.244.1.0/24")]
     pub node_local: Networks,
-    /// The same for each node by its name. It wins over `nodeLocal`.
+    /// The pod CIDRs of each node, by node name. It takes precedence over `nodeLocal`.
     #[schemars(example = serde_json::json!({"node-1": "10.244.1.0/24"}))]
     pub nodes: BTreeMap<String, Networks>,
-    /// The whole cluster's networks for pods, one per IP family.
+    /// The cluster CIDRs, one per IP family. Every node's pod CIDRs are part of them.
     #[schemars(example = ["10.244.0.0/16", "fd00:10:244::/56"])]
     pub base: Networks,
-    /// How large each node's part of `base` is: `/24`, or `/24,/64` for IPv4 and IPv6.
+    /// The prefix length of each node's pod CIDR within `base`: `/24`, or `/24,/64` for IPv4 and
+    /// IPv6.
     #[schemars(example = "/24")]
     pub per_node: PerNode,
-    /// Whether the node's networks may be guessed, if nothing says them, from its name and `base`.
-    /// Two nodes may guess the same: then one of them is refused.
+    /// If no source has a pod CIDR for this node, derive it from the node name and `base`. Two nodes
+    /// can derive the same pod CIDR; then one of them is rejected.
     pub allow_guess: bool,
 }
 
-/// The CNI configuration that runtimes read.
+/// The CNI configuration that the container runtime reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Cni {
-    /// How a pod's network is made.
+    /// Which plugins set up pod networking.
     pub mode: Mode,
-    /// Where runtimes look for configurations. Unless it is said, k3s's directory if there is one,
-    /// else /etc/cni/net.d.
+    /// The directory from which the container runtime reads CNI configurations. Default: the
+    /// directory of k3s if k3s is installed, else /etc/cni/net.d.
     #[schemars(example = "/etc/cni/net.d")]
     pub conf_dir: Option<PathBuf>,
-    /// Where runtimes look for plugins. Unless it is said, k3s's directory if there is one, else
-    /// /opt/cni/bin.
+    /// The directory in which the container runtime finds CNI plugins. Default: the directory of k3s
+    /// if k3s is installed, else /opt/cni/bin.
     #[schemars(example = "/opt/cni/bin")]
     pub bin_dir: Option<PathBuf>,
-    /// The network's name. Leases and records are kept by it.
+    /// The name of the CNI network. Leases and attachment records are stored under it.
     pub name: String,
-    /// Whether ours is to be the only configuration: others are renamed, and put back by
-    /// `uninstall`. Say false beside multus.
+    /// Make headcni's the only CNI configuration: rename all others. `uninstall` restores them. Set
+    /// false if you use Multus.
     pub exclusive: bool,
-    /// Settings of `mode: bridge`.
+    /// Options of `mode: bridge`.
     pub bridge: Bridge,
-    /// More plugins for the end of the chain, each as a CNI configuration has it. In the variable, as
-    /// JSON.
+    /// Additional plugins at the end of the chain, each in the syntax of a CNI configuration. The
+    /// environment variable takes JSON.
     #[schemars(example = serde_json::json!([{"type": "tuning", "sysctl": {"net.core.somaxconn": "4096"}}]))]
     pub cni_plugins: Vec<Map<String, Value>>,
-    /// Where the plugin logs its calls; nowhere unless it is said.
+    /// The file to which the plugin logs its calls. Default: none.
     #[schemars(example = "/var/log/headcni/plugin.log")]
     pub log_file: Option<PathBuf>,
-    /// Whether STATUS also fails while no address is left, which makes the node NotReady.
+    /// Make STATUS fail while no pod IP is available. The node is NotReady then.
     pub status_strict: bool,
 }
 
@@ -170,26 +172,26 @@ impl Default for Cni {
     }
 }
 
-/// How a pod's network is made.
+/// Which plugins set up pod networking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// By headcni's own datapath.
+    /// The headcni plugin.
     #[default]
     Native,
-    /// By the reference plugins bridge and host-local.
+    /// The reference plugins bridge and host-local.
     Bridge,
 }
 
-/// Settings of `mode: bridge`.
+/// Options of `mode: bridge`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Bridge {
-    /// The bridge's name.
+    /// The name of the bridge interface.
     pub name: String,
-    /// Whether the bridge masquerades. It hides pods' addresses from pods on other nodes.
+    /// Set `ipMasq` of the bridge plugin. It hides pod IPs from pods on other nodes.
     pub ip_masq: bool,
-    /// Whether a pod reaches itself by a service.
+    /// Let a pod reach itself through a Service.
     pub hairpin_mode: bool,
 }
 
@@ -203,44 +205,43 @@ impl Default for Bridge {
     }
 }
 
-/// How pods get their addresses.
+/// IP address management: how pods get their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Ipam {
-    /// The plugin; headcni-ipam, or host-local in bridge mode, unless it is said.
+    /// The IPAM plugin. Default: headcni-ipam, or host-local in bridge mode.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// In which order addresses are given.
+    /// The order in which headcni-ipam allocates addresses.
     pub strategy: Strategy,
-    /// The first address to be given, if not all of the node's network are.
+    /// The first address to allocate. Default: the first one of the pod CIDR.
     #[schemars(example = "10.244.1.10")]
     pub range_start: Option<IpAddr>,
-    /// The last address to be given.
+    /// The last address to allocate. Default: the last one of the pod CIDR.
     #[schemars(example = "10.244.1.250")]
     pub range_end: Option<IpAddr>,
-    /// The gateway's address; the network's first one unless it is said.
+    /// The gateway address. Default: the first address of the pod CIDR.
     #[schemars(example = "10.244.1.1")]
     pub gateway: Option<IpAddr>,
-    /// Where leases are kept; in the plugin's own place unless it is said.
+    /// The directory of the lease store. Default: the default of the IPAM plugin.
     #[schemars(example = "/var/lib/cni/networks")]
     pub data_dir: Option<PathBuf>,
 }
 
-/// In which order addresses are given.
+/// The order in which headcni-ipam allocates addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// One after the other: a freed address rests.
+    /// One after the other. A released address is reused as late as possible.
     #[default]
     Sequential,
-    /// At random.
+    /// Random addresses.
     Random,
-    /// The lowest that is free.
+    /// The lowest free address.
     DensePack,
 }
 
 impl Strategy {
-    /// As configurations and metrics have it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequential => "sequential",
@@ -250,42 +251,42 @@ impl Strategy {
     }
 }
 
-/// NetworkPolicy.
+/// Kubernetes NetworkPolicy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NetworkPolicy {
-    /// Whether policies are to be enforced. Not yet: the plugin's log says so.
+    /// Enforce NetworkPolicy. Not implemented yet: the plugin logs a warning.
     pub enabled: bool,
 }
 
-/// Firewalls of others on this node.
+/// Other firewalls on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Firewall {
-    /// Whether a firewall that drops what is forwarded (docker, ufw, firewalld) is told to let pods
-    /// through. Else it is found and named, and that is all.
+    /// Add rules to a firewall that drops forwarded packets (Docker, ufw, firewalld), so that it
+    /// accepts pod traffic. With `off`, the condition ForwardingAllowed only reports the firewall.
     pub integrate: Integrate,
 }
 
-/// What is done about a firewall that drops what pods send.
+/// What to do about a firewall that drops pod traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Integrate {
-    /// It is told to let pods through.
+    /// Add rules that accept pod traffic.
     Auto,
-    /// Nothing.
+    /// Only report it.
     #[default]
     Off,
 }
 
-/// What pods leave behind.
+/// Garbage collection of orphaned pod resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Pods {
-    /// How often left-overs are looked for.
+    /// The interval between searches for orphans.
     #[schemars(example = "1m")]
     pub orphan_interval: Span,
-    /// How old something must be before it can be a left-over: longer than any ADD takes.
+    /// The minimum age of an orphan. It must be longer than any ADD takes.
     #[schemars(example = "5m")]
     pub orphan_grace: Span,
 }
@@ -303,13 +304,12 @@ impl Default for Pods {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Monitoring {
-    /// Where /healthz, /ready and /metrics are served. Port 0 is any free one.
+    /// The address that serves /healthz, /ready and /metrics. Port 0 selects a free port.
     #[schemars(example = "127.0.0.1:9844")]
     pub address: SocketAddr,
-    /// Whether metrics of pods have their namespace and name as labels: a series for each pod that
-    /// ever lived.
+    /// Add the labels namespace and pod to pod metrics. This creates a time series per pod.
     pub pod_labels: bool,
-    /// Whether /debug/pprof is served; on a loopback address only.
+    /// Serve /debug/pprof. Allowed only on a loopback address.
     pub pprof: bool,
 }
 
@@ -323,40 +323,40 @@ impl Default for Monitoring {
     }
 }
 
-/// Log lines.
+/// Logging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Logging {
-    /// The least important log lines to be shown.
+    /// The minimum level of log lines.
     pub level: Level,
-    /// The form of log lines.
+    /// The format of log lines.
     pub format: Format,
 }
 
-/// How important a log line is.
+/// The level of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Every detail.
+    /// Details for debugging.
     Debug,
-    /// Something has changed.
+    /// A change.
     #[default]
     Info,
-    /// Something went wrong and is tried again.
+    /// A failure that is retried.
     Warn,
-    /// Somebody must act.
+    /// A failure that needs an operator.
     Error,
-    /// The daemon ends.
+    /// A failure that ends the daemon.
     Fatal,
 }
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// For people.
+    /// Text.
     #[default]
     Text,
-    /// A JSON object per line.
+    /// One JSON object per line.
     Json,
 }

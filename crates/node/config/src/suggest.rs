@@ -1,9 +1,9 @@
-//! What somebody may have meant by a name that we don't know.
+//! Suggestions for unknown keys.
 
 use super::keys::{Key, Shape};
 
-/// Keys that other documents write in another way.
-const OTHERWISE: [(&str, &str); 6] = [
+/// Names of other CNIs and of the plugin's configuration.
+const SYNONYMS: [(&str, &str); 6] = [
     ("enableNetworkPolicy", "networkPolicy.enabled"),
     ("logLevel", "logging.level"),
     ("logFormat", "logging.format"),
@@ -12,20 +12,20 @@ const OTHERWISE: [(&str, &str); 6] = [
     ("allocationStrategy", "ipam.strategy"),
 ];
 
-/// Keys that would hold a secret, and what to use instead.
+/// Keys that would contain a secret, and the remedy.
 const SECRETS: [(&str, &str); 4] = [
     ("apiKey", API_KEY),
     ("headscaleApiKey", API_KEY),
     ("preAuthKey", PRE_AUTH_KEY),
     ("authKey", PRE_AUTH_KEY),
 ];
-const API_KEY: &str = "a secret does not stand in the configuration: put it in a file and name that \
-                       as headscale.apiKeyFile, or set HEADCNID_HEADSCALE_API_KEY";
-const PRE_AUTH_KEY: &str = "a secret does not stand in the configuration: put it in a file and name \
-                            that as headscale.preAuthKeyFile, or set \
+const API_KEY: &str = "the configuration must not contain secrets: put it in a file and set \
+                       headscale.apiKeyFile, or set HEADCNID_HEADSCALE_API_KEY";
+const PRE_AUTH_KEY: &str = "the configuration must not contain secrets: put it in a file and \
+                            set headscale.preAuthKeyFile, or set \
                             HEADCNID_HEADSCALE_PRE_AUTH_KEY";
 
-/// What to say about a key that `section` does not have.
+/// The message for a key that `section` does not have.
 pub(super) fn unknown_key(root: &Key, section: &Key, name: &str) -> String {
     if let Some((_, advice)) = SECRETS.iter().find(|(key, _)| is_same(key, name)) {
         return format!("unknown key: {advice}");
@@ -40,14 +40,14 @@ pub(super) fn unknown_key(root: &Key, section: &Key, name: &str) -> String {
     let meant = meant.or_else(|| nearest(name, siblings.iter().copied()).map(str::to_owned));
     match meant {
         Some(meant) => format!("unknown key, did you mean {meant}?"),
-        None => format!("unknown key; there are {}", siblings.join(", ")),
+        None => format!("unknown key; known keys are {}", siblings.join(", ")),
     }
 }
 
-/// A key of that name in another section, or one whose whole path is written without dots.
+/// A key of that name in another section, or one whose path is that name without dots.
 fn elsewhere(root: &Key, section: &Key, name: &str) -> Option<String> {
-    let otherwise = OTHERWISE.iter().find(|(key, _)| is_same(key, name));
-    if let Some((_, path)) = otherwise {
+    let synonym = SYNONYMS.iter().find(|(key, _)| is_same(key, name));
+    if let Some((_, path)) = synonym {
         return Some((*path).to_owned());
     }
     let full = section.path.key(name).to_string();
@@ -64,23 +64,23 @@ fn elsewhere(root: &Key, section: &Key, name: &str) -> Option<String> {
     by_path.or(only).map(|key| key.path.to_string())
 }
 
-/// The candidate that a typing error could have come from.
+/// The candidate with the smallest edit distance, if it is small.
 pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let word = plain(word);
-    // An error in three letters; one is allowed in the shortest words.
-    let most = (word.chars().count() / 3).clamp(1, 4);
+    // One error per three letters, and at least one.
+    let max = (word.chars().count() / 3).clamp(1, 4);
     let distances = candidates.into_iter().map(|candidate| {
         let distance = strsim::osa_distance(&word, &plain(candidate));
         (distance, candidate)
     });
     let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= most).then_some(candidate)
+    (distance <= max).then_some(candidate)
 }
 
-/// Whether two names differ in nothing but capitals and signs: `pod_cidr` and `podCIDR`.
+/// Ignores case and punctuation: `pod_cidr` is `podCIDR`.
 fn is_same(one: &str, other: &str) -> bool {
     plain(one) == plain(other)
 }
@@ -111,10 +111,10 @@ mod tests {
     #[case("network", "nodeLocal", "did you mean network.podCIDR.nodeLocal?")]
     #[case("network", "level", "did you mean logging.level?")]
     #[case("network.podCIDR", "nodelocall", "did you mean nodeLocal?")]
-    #[case("network", "zzzzzz", "there are podCIDR, serviceCIDR")]
+    #[case("network", "zzzzzz", "known keys are podCIDR, serviceCIDR")]
     #[case("headscale", "apiKey", "HEADCNID_HEADSCALE_API_KEY")]
     #[case("headscale", "auth_key", "headscale.preAuthKeyFile")]
-    fn an_unknown_key_is_answered_with_what_may_have_been_meant(
+    fn an_unknown_key_gets_a_suggestion(
         #[case] section: &str,
         #[case] name: &str,
         #[case] words: &str,
@@ -133,10 +133,7 @@ mod tests {
     #[case("mtu", "network.mtu")]
     #[case("enable_ipv6", "network.enableIPv6")]
     #[case("enable_network_policy", "networkPolicy.enabled")]
-    fn a_key_of_the_plugin_s_configuration_is_led_to_its_place(
-        #[case] name: &str,
-        #[case] path: &str,
-    ) {
+    fn a_key_of_the_plugin_s_configuration_gets_its_path(#[case] name: &str, #[case] path: &str) {
         let root = keys::root();
         let text = unknown_key(&root, &root, name);
         assert_eq!(text, format!("unknown key, did you mean {path}?"));

@@ -1,32 +1,29 @@
-//! What a source says before it has types: values, and where each of them stands.
+//! The untyped values of a source and their locations.
 
 use serde_json::{Map, Number};
 
 use super::path::{KeyPath, Step};
 
-/// Where a value stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// In the file, counted from 1.
-    File { line: u64, column: u64 },
-    /// In this environment variable.
+    /// Line and column count from 1.
+    File {
+        line: u64,
+        column: u64,
+    },
     Variable(String),
-    /// Behind this flag.
     Flag(&'static str),
-    /// In no source: it holds what sources say.
+    /// A container of values from several sources.
     Nowhere,
 }
 
-/// A value and where it stands.
-///
-/// Not `Debug`: it may hold what should not be shown.
+/// A value and its origin. Not `Debug`: it may contain secrets.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) origin: Origin,
     pub(super) value: Value,
 }
 
-/// A value as YAML and JSON know it.
 #[derive(Clone)]
 pub(super) enum Value {
     Null,
@@ -37,20 +34,19 @@ pub(super) enum Value {
     Map(Vec<Entry>),
 }
 
-/// A member of a mapping.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// Where the name stands.
+    /// The origin of the name.
     pub(super) origin: Origin,
     pub(super) node: Node,
 }
 
-/// What becomes of keys without a value.
+/// How to render keys without a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Nulls {
-    LeftOut,
-    Kept,
+    Omit,
+    Keep,
 }
 
 impl Node {
@@ -82,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Puts `leaf` where `path` says, making the mappings on the way.
+    /// Inserts `leaf` at `path` and creates the mappings on the way.
     pub(super) fn insert(&mut self, path: &[Step], leaf: Node) {
         let [Step::Key(name), rest @ ..] = path else {
             *self = leaf;
@@ -109,7 +105,7 @@ impl Node {
         entries[index].node.insert(rest, leaf);
     }
 
-    /// Lays another source's values over this one's: mappings are merged, all else is replaced.
+    /// Overrides values with those of another source. Mappings are merged, lists are replaced.
     pub(super) fn overlay(&mut self, other: Node) {
         match (&mut self.value, other.value) {
             (Value::Map(own), Value::Map(others)) => {
@@ -120,7 +116,7 @@ impl Node {
                     }
                 }
             }
-            // A key without a value says nothing.
+            // A key without a value overrides nothing.
             (_, Value::Null) => {}
             (_, value) => {
                 *self = Node {
@@ -131,10 +127,10 @@ impl Node {
         }
     }
 
-    /// The value as JSON, without keys that have no value: those have their defaults. What is in a
-    /// list is others' to define, and stays whole.
+    /// The value as JSON. Keys without a value are omitted, so they get their defaults, except in
+    /// lists, whose schema is not ours.
     pub(super) fn to_json(&self) -> serde_json::Value {
-        self.json(Nulls::LeftOut)
+        self.json(Nulls::Omit)
     }
 
     fn json(&self, nulls: Nulls) -> serde_json::Value {
@@ -143,18 +139,18 @@ impl Node {
             Value::Flag(flag) => (*flag).into(),
             Value::Number(number) => number.clone().into(),
             Value::Text(text) => text.as_str().into(),
-            Value::List(items) => items.iter().map(|item| item.json(Nulls::Kept)).collect(),
+            Value::List(items) => items.iter().map(|item| item.json(Nulls::Keep)).collect(),
             Value::Map(entries) => {
-                let said = entries.iter().filter(|entry| {
-                    nulls == Nulls::Kept || !matches!(entry.node.value, Value::Null)
+                let set = entries.iter().filter(|entry| {
+                    nulls == Nulls::Keep || !matches!(entry.node.value, Value::Null)
                 });
-                let members = said.map(|entry| (entry.name.clone(), entry.node.json(nulls)));
+                let members = set.map(|entry| (entry.name.clone(), entry.node.json(nulls)));
                 members.collect::<Map<_, _>>().into()
             }
         }
     }
 
-    /// JSON as a tree that stands all in one place.
+    /// A tree from JSON, all with one origin.
     pub(super) fn from_json(value: serde_json::Value, origin: &Origin) -> Self {
         let value = match value {
             serde_json::Value::Null => Value::Null,
@@ -192,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_source_wins_key_by_key_and_lists_are_replaced() {
+    fn the_later_source_overrides_keys_and_lists() {
         let mut all = tree(json!({"a": {"x": 1, "list": [1, 2]}, "b": 2}));
         all.overlay(tree(json!({"a": {"list": [3], "y": 4}, "b": null})));
         assert_eq!(
@@ -202,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_without_a_value_are_left_out_but_not_in_lists() {
+    fn keys_without_a_value_are_omitted_except_in_lists() {
         let all = tree(json!({"a": null, "b": {"c": null}, "d": [null, {"e": null}]}));
         assert_eq!(all.to_json(), json!({"b": {}, "d": [null, {"e": null}]}));
     }
 
     #[test]
-    fn a_leaf_is_inserted_with_all_that_is_around_it() {
+    fn inserting_a_leaf_creates_its_sections() {
         let mut all = tree(json!({"a": 1}));
         let path = KeyPath::from("b.c.d");
         all.insert(path.steps(), tree(json!(2)));
@@ -216,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_looked_for_around_it() {
+    fn the_nearest_node_of_a_missing_key_is_its_section() {
         let all = tree(json!({"a": {"list": [7]}}));
         let path = KeyPath::from("a.list").item(1);
         assert!(all.at(&path).is_none());

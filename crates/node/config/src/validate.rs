@@ -1,8 +1,7 @@
-//! Contradictions: values that are each fine and together would hurt.
+//! Checks that values are usable and do not contradict each other. Pure.
 //!
-//! Pure. What would break pods is a problem and refused, with the way out. What has no effect, or is
-//! likely not meant, is a warning. What only the node knows (its own network, if the configuration does
-//! not say it) is left to those who find it out.
+//! A value that would break pods is an error. A value that has no effect, or is probably a mistake, is
+//! a warning.
 
 mod addresses;
 mod cni;
@@ -16,13 +15,12 @@ use std::time::Duration;
 use super::problem::Problem;
 use super::schema::{Config, Monitoring, Pods};
 
-pub use warnings::advise;
+pub use warnings::warnings;
 
-/// An ADD may take that long: what is younger may still be in the making.
-const LEAST_GRACE: Duration = Duration::from_mins(1);
-const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+/// An ADD may take that long.
+const MIN_GRACE: Duration = Duration::from_mins(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// All contradictions.
 pub fn validate(config: &Config) -> Vec<Problem> {
     let mut problems = networks::problems(&config.network);
     problems.extend(addresses::problems(config));
@@ -36,16 +34,16 @@ pub fn validate(config: &Config) -> Vec<Problem> {
 
 fn pods(pods: &Pods) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if pods.orphan_grace.0 < LEAST_GRACE {
+    if pods.orphan_grace.0 < MIN_GRACE {
         problems.push(Problem::new(
             "pods.orphanGrace",
-            "too short: a pod may take a minute to start, and would be taken away; 60s or more",
+            "too short: the network of a starting pod would be collected; use 60s or more",
         ));
     }
-    if pods.orphan_interval.0 < LEAST_INTERVAL {
+    if pods.orphan_interval.0 < MIN_INTERVAL {
         problems.push(Problem::new(
             "pods.orphanInterval",
-            "too short: looking all the time costs more than it finds; 1s or more",
+            "too short; use 1s or more",
         ));
     }
     problems
@@ -55,7 +53,7 @@ fn monitoring(monitoring: &Monitoring) -> Vec<Problem> {
     if monitoring.pprof && !monitoring.address.ip().is_loopback() {
         return vec![Problem::new(
             "monitoring.pprof",
-            "would show the daemon's inside to the network: set monitoring.address to \
+            "would expose profiles of the daemon to the network: set monitoring.address to \
              127.0.0.1, or pprof to false",
         )];
     }

@@ -1,6 +1,6 @@
-//! Values that a configuration writes in a form of their own.
+//! Types of values with their own syntax.
 //!
-//! Errors say the form, never the text: it may be a secret in the wrong place.
+//! Errors name the syntax and never quote the input: it may be a secret in the invalid place.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Networks: one, a list, or a text with commas; at most one per IP family where that is asked for.
+/// CIDRs: one, a list, or a comma-separated string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
@@ -30,7 +30,7 @@ impl FromStr for Networks {
 fn network(text: &str) -> Result<IpNet, String> {
     let net: IpNet = text
         .parse()
-        .map_err(|_| "not a network of the form 10.244.0.0/16 or fd00:10:244::/56".to_owned())?;
+        .map_err(|_| "not a CIDR such as 10.244.0.0/16 or fd00:10:244::/56".to_owned())?;
     if net.addr() != net.network() {
         return Err(format!(
             "{text} has host bits: did you mean {}?",
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Networks {
         #[derive(Deserialize)]
         #[serde(
             untagged,
-            expecting = "a network like \"10.244.0.0/16\", or a list of them"
+            expecting = "a CIDR such as \"10.244.0.0/16\", or a list of CIDRs"
         )]
         enum Form {
             Text(String),
@@ -87,7 +87,7 @@ impl JsonSchema for Networks {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "a network like 10.244.0.0/16, several with commas between them, or a list",
+            "description": "a CIDR such as 10.244.0.0/16, a comma-separated list, or a YAML list",
             "anyOf": [
                 { "type": "string" },
                 { "type": "array", "items": { "type": "string" } }
@@ -96,12 +96,10 @@ impl JsonSchema for Networks {
     }
 }
 
-/// How large each node's part of the cluster's networks is: `/24`, or `/24,/64` for both families.
+/// The prefix lengths of a node's pod CIDRs: `/24`, or `/24,/64` for IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerNode {
-    /// Prefix length of a node's IPv4 network.
     pub ipv4: u8,
-    /// Prefix length of a node's IPv6 network.
     pub ipv6: u8,
 }
 
@@ -119,25 +117,29 @@ impl FromStr for PerNode {
         let mut parts = text
             .split(',')
             .map(|part| part.trim().trim_start_matches('/'));
-        let wrong = || "not a size of the form /24, or /24,/64 for IPv4 and IPv6".to_owned();
+        let invalid = || "not a prefix length such as /24, or /24,/64 for IPv4 and IPv6".to_owned();
         let first: u8 = parts
             .next()
             .unwrap_or_default()
             .parse()
-            .map_err(|_| wrong())?;
+            .map_err(|_| invalid())?;
         match parts.next() {
             Some(second) => {
                 lengths.ipv4 = first;
-                lengths.ipv6 = second.parse().map_err(|_| wrong())?;
+                lengths.ipv6 = second.parse().map_err(|_| invalid())?;
             }
-            // There is no IPv4 network that long.
+            // Too long for IPv4.
             None if first > 32 => lengths.ipv6 = first,
             None => lengths.ipv4 = first,
         }
-        let is_sound = (1..=30).contains(&lengths.ipv4)
+        let is_valid = (1..=30).contains(&lengths.ipv4)
             && (1..=126).contains(&lengths.ipv6)
             && parts.next().is_none();
-        if is_sound { Ok(lengths) } else { Err(wrong()) }
+        if is_valid {
+            Ok(lengths)
+        } else {
+            Err(invalid())
+        }
     }
 }
 
@@ -156,7 +158,10 @@ impl Serialize for PerNode {
 impl<'de> Deserialize<'de> for PerNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a size like /24, or /24,/64 for IPv4 and IPv6")]
+        #[serde(
+            untagged,
+            expecting = "a prefix length such as /24, or /24,/64 for IPv4 and IPv6"
+        )]
         enum Form {
             Number(u8),
             Text(String),
@@ -183,7 +188,7 @@ impl JsonSchema for PerNode {
     }
 }
 
-/// A length of time: `30s`, `2m`, `1h30m`, `500ms`.
+/// A duration: `30s`, `2m`, `1h30m`, `500ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -191,11 +196,11 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "not a length of time like 30s, 2m or 1h30m".to_owned();
+        let invalid = || "not a duration such as 30s, 2m or 1h30m".to_owned();
         let (mut total, mut rest) = (Duration::ZERO, text);
         while !rest.is_empty() {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-            let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+            let number: u64 = rest[..digits].parse().map_err(|_| invalid())?;
             rest = &rest[digits..];
             let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
             let unit = match &rest[..letters] {
@@ -203,15 +208,15 @@ impl FromStr for Span {
                 "s" => Duration::from_secs(1),
                 "m" => Duration::from_mins(1),
                 "h" => Duration::from_hours(1),
-                _ => return Err(wrong()),
+                _ => return Err(invalid()),
             };
-            let number = u32::try_from(number).map_err(|_| wrong())?;
-            let span = unit.checked_mul(number).ok_or_else(wrong)?;
-            total = total.checked_add(span).ok_or_else(wrong)?;
+            let number = u32::try_from(number).map_err(|_| invalid())?;
+            let span = unit.checked_mul(number).ok_or_else(invalid)?;
+            total = total.checked_add(span).ok_or_else(invalid)?;
             rest = &rest[letters..];
         }
         if total.is_zero() {
-            Err(wrong())
+            Err(invalid())
         } else {
             Ok(Self(total))
         }
@@ -255,7 +260,7 @@ impl JsonSchema for Span {
         json_schema!({
             "type": "string",
             "pattern": "^([0-9]+(ms|s|m|h))+$",
-            "description": "a length of time like 30s, 2m or 1h30m"
+            "description": "a duration such as 30s, 2m or 1h30m"
         })
     }
 }
@@ -271,7 +276,7 @@ mod tests {
     #[case("", &[])]
     #[case("10.244.1.0/24", &["10.244.1.0/24"])]
     #[case(" 10.244.1.0/24 , fd00::/64,", &["10.244.1.0/24", "fd00::/64"])]
-    fn networks_are_written_with_commas(#[case] text: &str, #[case] networks: &[&str]) {
+    fn cidrs_are_separated_by_commas(#[case] text: &str, #[case] networks: &[&str]) {
         let Networks(parsed) = text.parse().unwrap();
         let texts: Vec<String> = parsed.iter().map(IpNet::to_string).collect();
         assert_eq!(texts, networks);
@@ -282,7 +287,7 @@ mod tests {
     #[case("26", 26, 64)]
     #[case("/80", 24, 80)]
     #[case("/25, /72", 25, 72)]
-    fn a_size_is_ipv4_s_unless_it_can_only_be_ipv6_s(
+    fn a_prefix_length_is_ipv4_unless_it_is_too_long(
         #[case] text: &str,
         #[case] ipv4: u8,
         #[case] ipv6: u8,
@@ -298,7 +303,7 @@ mod tests {
     #[case("/24,")]
     #[case("-1")]
     #[case("")]
-    fn a_size_that_no_node_can_have_is_refused(#[case] text: &str) {
+    fn an_unusable_prefix_length_is_refused(#[case] text: &str) {
         assert!(text.parse::<PerNode>().is_err());
     }
 
@@ -306,7 +311,7 @@ mod tests {
     #[case("30s", 30_000)]
     #[case("1h30m", 5_400_000)]
     #[case("500ms", 500)]
-    fn a_span_is_the_sum_of_its_parts(#[case] text: &str, #[case] millis: u64) {
+    fn a_duration_is_the_sum_of_its_parts(#[case] text: &str, #[case] millis: u64) {
         assert_eq!(text.parse(), Ok(Span(Duration::from_millis(millis))));
     }
 
@@ -321,13 +326,13 @@ mod tests {
     #[case("99999999999999999999s")]
     #[case("4294967296h")]
     #[case("1\u{b5}s")]
-    fn what_is_no_span_is_refused(#[case] text: &str) {
+    fn an_invalid_duration_is_refused(#[case] text: &str) {
         assert!(text.parse::<Span>().is_err());
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(
+        fn values_survive_a_round_trip(
             millis in 1_u64..u64::from(u32::MAX),
             ipv4 in 1_u8..=30,
             ipv6 in 1_u8..=126,

@@ -1,7 +1,4 @@
-//! YAML text into a tree that knows its lines and columns.
-//!
-//! Nothing is evaluated but anchors and merge keys, and of those only so many that a small file can't
-//! become a large tree.
+//! Parses YAML into a tree with lines and columns. Limits protect against alias bombs.
 
 use std::fmt;
 
@@ -11,17 +8,14 @@ use serde_saphyr::{Error, Spanned, UserMessageFormatter};
 
 use super::tree::{Entry, Node, Origin, Value};
 
-/// Ours are five levels deep; a plugin's configuration may be some more.
-const DEEPEST: usize = 32;
-/// A tree of more values than this is no configuration.
-const MOST_NODES: usize = 200_000;
-/// How many values anchors may stand for in all.
-const MOST_REPLAYED: usize = 20_000;
+/// Our schema has five levels; the configuration of a plugin may have more.
+const MAX_DEPTH: usize = 32;
+const MAX_NODES: usize = 200_000;
+const MAX_ALIAS_EVENTS: usize = 20_000;
 
-/// Why a text is no YAML of ours.
 #[derive(Debug)]
 pub(super) struct YamlError {
-    /// Line and column, if they are known.
+    /// Line and column.
     pub(super) position: Option<(u64, u64)>,
     pub(super) text: String,
 }
@@ -29,16 +23,16 @@ pub(super) struct YamlError {
 /// Reads one document.
 pub(super) fn parse(text: &str) -> Result<Node, YamlError> {
     let options = serde_saphyr::options! {
-        // Else `off` would be a boolean, and errors would quote what may be a secret.
+        // `off` is not a boolean, and errors must not quote secrets.
         strict_booleans: true,
         with_snippet: false,
         budget: serde_saphyr::budget! {
-            max_depth: DEEPEST,
-            max_nodes: MOST_NODES,
-            max_events: 4 * MOST_NODES,
+            max_depth: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_events: 4 * MAX_NODES,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MOST_REPLAYED,
+            max_total_replayed_events: MAX_ALIAS_EVENTS,
         },
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| describe(&error))
@@ -53,33 +47,30 @@ fn describe(error: &Error) -> YamlError {
         .location()
         .filter(|location| location.line() > 0)
         .map(|location| (location.line(), location.column()));
-    // Most texts say what the parser wanted. These would show what it got, or help nobody.
+    // Replaces messages that quote the input, which may be a secret.
     let text = match error {
         Error::MultipleDocuments { .. } => {
-            "a second document begins here, and only one can be in force: remove the \"---\" before it"
+            "a second document starts here, and only one is allowed: remove the \"---\" before it"
                 .to_owned()
         }
-        Error::DuplicateMappingKey { .. } => {
-            "a key stands here a second time: keep one of them".to_owned()
-        }
+        Error::DuplicateMappingKey { .. } => "duplicate key: keep one of them".to_owned(),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. } => {
-            "too large or too deep for a configuration: simplify it".to_owned()
+            "too large or too deeply nested: simplify it".to_owned()
         }
         Error::UnknownAnchor { .. } => {
-            "an alias without an anchor: put the text in quotes if it begins with \"*\"".to_owned()
+            "alias without an anchor: quote the value if it begins with \"*\"".to_owned()
         }
         Error::Message { .. } | Error::Eof { .. } | Error::ExternalMessage { .. } => {
-            let told = error.render_with_formatter(&UserMessageFormatter);
-            let told = told.lines().next().unwrap_or_default();
-            // The place is told by us, in our form.
-            let told = told.split(" at line ").next().unwrap_or_default();
-            format!("not YAML: {told}; look at indentation, quotes and brackets")
+            let message = error.render_with_formatter(&UserMessageFormatter);
+            let message = message.lines().next().unwrap_or_default();
+            let message = message.split(" at line ").next().unwrap_or_default();
+            format!("not valid YAML: {message}; check indentation, quotes and brackets")
         }
-        _ => "not what YAML allows here: look at tags, quotes and brackets".to_owned(),
+        _ => "not valid YAML: check tags, quotes and brackets".to_owned(),
     };
     YamlError { position, text }
 }
@@ -128,7 +119,7 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Value::Number(number.into()))
     }
 
-    // A number that no key takes; as a text it is refused with the right words.
+    // No key accepts it; the check refuses it as text.
     fn visit_i128<E>(self, number: i128) -> Result<Value, E> {
         Ok(Value::Text(number.to_string()))
     }
@@ -200,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_keys_know_where_they_stand() {
+    fn values_and_keys_have_locations() {
         let tree = parse("a:\n  b: 1\n  list:\n    - x\n    - {k: v}\n").unwrap();
         let at = |path: &KeyPath| position(tree.at(path).unwrap());
         assert_eq!(at(&"a.b".into()), (2, 6));
@@ -212,7 +203,7 @@ mod tests {
         assert_eq!(
             entries[0].origin,
             Origin::File { line: 1, column: 1 },
-            "the key's own place"
+            "the location of the key"
         );
     }
 
@@ -226,19 +217,19 @@ mod tests {
     #[case("b: &x {k: 1}\na: {<<: *x, l: 2}\n", json!({"b": {"k": 1}, "a": {"k": 1, "l": 2}}))]
     #[case("1: x\n", json!({"1": "x"}))]
     #[case("\u{feff}a: 1\r\nb: 2\r\n", json!({"a": 1, "b": 2}))]
-    fn yaml_becomes_what_it_means(#[case] text: &str, #[case] meaning: serde_json::Value) {
-        assert_eq!(parse(text).unwrap().to_json(), meaning);
+    fn yaml_is_parsed(#[case] text: &str, #[case] expected: serde_json::Value) {
+        assert_eq!(parse(text).unwrap().to_json(), expected);
     }
 
     #[rstest]
     #[case("a: 1\n---\nb: 2\n", 3, "second document")]
-    #[case("a: 1\na: 2\n", 2, "second time")]
+    #[case("a: 1\na: 2\n", 2, "duplicate key")]
     #[case("a: [1\nb: 2\n", 2, "brackets")]
-    #[case("a: b: c\n", 1, "not YAML")]
+    #[case("a: b: c\n", 1, "not valid YAML")]
     #[case("a: \"x\n", 2, "quotes")]
-    #[case("a:\n\t- x\n", 2, "not YAML")]
+    #[case("a:\n\t- x\n", 2, "not valid YAML")]
     #[case("a: *nowhere\n", 1, "without an anchor")]
-    fn what_is_no_yaml_is_refused_with_its_line(
+    fn invalid_yaml_is_refused_with_its_line(
         #[case] text: &str,
         #[case] line: u64,
         #[case] words: &str,
@@ -255,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_depth_nor_anchors_make_a_small_file_large() {
+    fn depth_and_aliases_are_limited() {
         let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
         assert!(parse(&deep).is_err());
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();

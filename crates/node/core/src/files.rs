@@ -1,4 +1,4 @@
-//! Files that others read: whole or not at all, and with the right permissions.
+//! Atomic writes and bounded reads.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -10,13 +10,12 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tempfile::Builder;
 
-/// Runtimes load what ends in .conf, .conflist or .json; and a hidden name shows whose it is.
+/// Runtimes load *.conf, *.conflist and *.json, so temporary files end otherwise.
 const TEMPORARY: (&str, &str) = (".headcni-", ".new");
-/// No file takes this long to write: whoever did it has died.
-const LEFT_OVER: Duration = Duration::from_mins(10);
+/// No write takes this long: its process has died.
+const STALE: Duration = Duration::from_mins(10);
 
-/// Replaces a file by another one with these contents. Whoever reads it sees the old or the new
-/// one, also after a power failure. Missing directories are made.
+/// Replaces a file atomically, also across a power failure. Creates missing directories.
 pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     ensure_dir(dir)?;
@@ -26,7 +25,7 @@ pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(dir)?;
     file.write_all(contents)?;
-    // The umask may have taken some away.
+    // The umask may have removed bits.
     file.as_file()
         .set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_all()?;
@@ -34,9 +33,8 @@ pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Writes a file unless it is as it should be; says what was wrong with it.
-///
-/// A link, or whatever else is in its place, is replaced; a directory is not.
+/// Writes a file unless it is as desired, and returns the fault that it had. Replaces symlinks, but no
+/// directory.
 pub fn ensure_file(path: &Path, contents: &[u8], mode: u32) -> io::Result<Option<&'static str>> {
     let fault = fault(path, contents, mode)?;
     if fault.is_some() {
@@ -69,14 +67,14 @@ fn fault(path: &Path, contents: &[u8], mode: u32) -> io::Result<Option<&'static 
     Ok(None)
 }
 
-/// Reads a regular file of at most so many bytes. It follows no link and waits for no pipe.
+/// Reads a regular file with a size limit. Follows no symlink, and does not block on a FIFO.
 pub fn read_small(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is not a regular file",
+            "not a regular file",
         ));
     }
     let mut contents = Vec::new();
@@ -87,8 +85,7 @@ pub fn read_small(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// Makes a directory and those above it, with the usual permissions. One that is there is left as
-/// it is.
+/// Creates a directory and its parents with mode 0755. An existing one stays as it is.
 pub fn ensure_dir(dir: &Path) -> io::Result<()> {
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -100,23 +97,23 @@ pub fn ensure_dir(dir: &Path) -> io::Result<()> {
     ensure_dir(parent)?;
     match DirBuilder::new().mode(0o755).create(dir) {
         Ok(()) => {
-            // The umask may have taken some away.
+            // The umask may have removed bits.
             fs::set_permissions(dir, Permissions::from_mode(0o755))?;
             File::open(parent)?.sync_all()
         }
-        // Somebody was faster.
+        // Another process was faster.
         Err(_) if dir.is_dir() => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a file of this name is one that is being written by [`write_atomic`].
+/// Whether [`write_atomic`] is writing this file.
 pub fn is_temporary(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(TEMPORARY.0.as_bytes()) && name.ends_with(TEMPORARY.1.as_bytes())
 }
 
-/// Removes what a daemon that was killed in [`write_atomic`] has left in a directory.
+/// Removes temporary files of a daemon that was killed in [`write_atomic`].
 pub fn remove_left_overs(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -128,7 +125,7 @@ pub fn remove_left_overs(dir: &Path) -> io::Result<()> {
         if is_temporary(&entry.file_name())
             && let Ok(found) = entry.metadata()
             && found.is_file()
-            && found.modified()?.elapsed().is_ok_and(|age| age > LEFT_OVER)
+            && found.modified()?.elapsed().is_ok_and(|age| age > STALE)
         {
             fs::remove_file(entry.path())?;
         }
@@ -175,7 +172,7 @@ mod tests {
         "was no regular file")]
     #[case::dangling(|path: &Path| { fs::remove_file(path)?; symlink("/nowhere", path) },
         "was no regular file")]
-    fn whatever_is_wrong_is_put_right(
+    fn a_fault_is_repaired_and_named(
         #[case] spoil: fn(&Path) -> io::Result<()>,
         #[case] fault: &str,
     ) {
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_replaced_and_what_it_leads_to_is_not_touched() {
+    fn a_symlink_is_replaced_and_its_target_stays() {
         let dir = tempdir().unwrap();
         let (path, other) = (dir.path().join("file"), dir.path().join("other"));
         File::create(&other).unwrap().write_all(b"theirs").unwrap();
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_place_of_a_file_is_an_error_and_stays() {
+    fn a_directory_in_place_of_the_file_is_an_error() {
         let dir = tempdir().unwrap();
         let path = dir.path().join("file");
         fs::create_dir_all(path.join("inside")).unwrap();
@@ -211,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_large_is_not_read_whole() {
+    fn a_file_over_the_limit_is_not_read() {
         let dir = tempdir().unwrap();
         let path = dir.path().join("file");
         write_atomic(&path, b"12345", 0o600).unwrap();
@@ -228,9 +225,9 @@ mod tests {
             let file = File::create(dir.path().join(name)).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
         };
-        make(".headcni-abc.new", LEFT_OVER * 2);
+        make(".headcni-abc.new", STALE * 2);
         make(".headcni-def.new", Duration::ZERO);
-        make("10-other.conflist", LEFT_OVER * 2);
+        make("10-other.conflist", STALE * 2);
         remove_left_overs(dir.path()).unwrap();
         assert!(!dir.path().join(".headcni-abc.new").exists());
         assert!(dir.path().join(".headcni-def.new").exists());

@@ -13,47 +13,43 @@ use tokio_util::sync::CancellationToken;
 use crate::conditions::{Condition, Conditions};
 use crate::metrics::{ByController, Metrics};
 
-/// Nothing is done more often than this, whatever happens, nor sooner after a sign: more may come, and
-/// whoever gave it may be in the middle of something.
+/// After an event, for more of them: its cause may not be complete.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// Nor a pass that has failed, if something happens before it is due: it may be its own doing.
+/// After a failure, even if an event arrives: the reconcile itself may have caused it.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
-/// The first wait after a failure, and after a repair that did not last.
+/// The first back-off after a failure, and after a repair that did not last.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The longest wait in a fight: below FIGHT, so that it is still seen as one.
+/// Below FIGHT, so that a fight is still detected.
 const LONGEST_FIGHT_WAIT: Duration = Duration::from_secs(4);
-/// A repair that comes this soon after the one before is a fight.
+/// Two repairs within this time are a fight with another program.
 const FIGHT: Duration = Duration::from_secs(5);
-/// So many of them in a row are let pass.
+/// In a row.
 const TOLERATED_FIGHTS: u32 = 10;
 
-/// What a pass has to say.
+/// The result of a reconcile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// For the condition: what is in place.
+    /// For the condition.
     pub message: String,
-    /// What was not as it should be and is again, for the log.
+    /// For the log.
     pub repairs: Vec<String>,
-    /// What no pass can mend, with the remedy: the condition does not hold.
+    /// What no reconcile can repair, with the remedy: the condition is False.
     pub failure: Option<String>,
 }
 
-/// A part of the node, and where it is reported.
 #[derive(Clone)]
 pub struct Controller {
-    /// As metrics and logs have it.
+    /// In metrics and logs.
     pub name: &'static str,
-    /// What holds while its passes succeed.
+    /// True while reconciles succeed.
     pub condition: Condition,
-    /// A pass is due when this is notified.
+    /// Triggers a reconcile.
     pub changed: Arc<Notify>,
-    /// How often a pass is made anyway.
+    /// Between reconciles without a trigger.
     pub interval: Duration,
 }
 
-/// Where passes are reported.
 #[derive(Clone)]
 pub struct Telemetry {
     /// For `/ready`.
@@ -62,7 +58,7 @@ pub struct Telemetry {
     pub metrics: Arc<Metrics>,
 }
 
-/// What a controller reconciles by: the latest values of one `watch` channel, or of several.
+/// The inputs of a controller: one `watch` channel, or several.
 pub trait Inputs: Send {
     type Value: Send + 'static;
 
@@ -193,7 +189,7 @@ pub async fn run<I, F>(
     }
 }
 
-/// Slows repairs down that don't last.
+/// Slows down repairs that do not last.
 #[derive(Default)]
 struct Pace {
     last_repair: Option<Instant>,
@@ -201,7 +197,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// How long to wait at least after a pass.
+    /// The least delay before the next reconcile.
     fn after(&mut self, has_repaired: bool, now: Instant) -> Duration {
         if !has_repaired {
             return DEBOUNCE;
@@ -212,9 +208,7 @@ impl Pace {
         match self.in_a_row.checked_sub(TOLERATED_FIGHTS) {
             None => DEBOUNCE,
             Some(0) => {
-                tracing::warn!(
-                    "something undoes our repairs again and again; they are made less often now"
-                );
+                tracing::warn!("another program keeps undoing our repairs; repairing less often");
                 FIRST_WAIT
             }
             Some(more) => (FIRST_WAIT * (more + 1)).min(LONGEST_FIGHT_WAIT),
@@ -227,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fight_is_slowed_down_and_forgotten_when_it_ends() {
+    fn a_fight_is_slowed_down_until_it_ends() {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
         for _ in 0..TOLERATED_FIGHTS {
             assert_eq!(pace.after(true, now), DEBOUNCE);
@@ -247,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn settings_that_change_all_the_time_are_no_fight() {
+    async fn frequent_new_inputs_are_no_fight() {
         let telemetry = Telemetry {
             conditions: Arc::new(Conditions::default()),
             metrics: Arc::new(Metrics::new()),
@@ -293,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_repairs_nothing_is_no_part_of_a_fight() {
+    fn a_reconcile_without_repairs_is_no_fight() {
         let mut pace = Pace::default();
         let now = Instant::now();
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Does what a plan says. Nothing is decided here.
+//! Applies a plan. Nothing is decided here.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use net::{Address, Batch, Errno, NetError, PROTO_HEADCNI, Route, RouteKind, sysc
 use ruleset::{Sets, Table, host_ports};
 
 use super::plan::unreachable;
-use super::{Action, Desired, LO_INDEX, NetworkError, Sockets};
+use super::{Action, Desired, HostnetError, LO_INDEX, Sockets};
 
-/// Does all of it, as far as possible: an error does not keep the others from being done.
-pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) -> Vec<NetworkError> {
+/// Applies all actions, and continues after errors.
+pub(super) fn apply(sockets: &Sockets, desired: &Desired, actions: &[Action]) -> Vec<HostnetError> {
     let outcomes = actions.iter().map(|action| act(sockets, desired, action));
     outcomes.filter_map(Result::err).collect()
 }
 
-fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), NetworkError> {
+fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), HostnetError> {
     let filter = &sockets.netfilter;
-    // What somebody else has done meanwhile is as good as done by us.
+    // Tolerates what another program did in the meantime.
     let send = |tolerated: &'static [Errno], write: &dyn Fn(&mut Batch)| {
         let mut batch = Batch::new();
         write(&mut batch);
@@ -26,24 +26,24 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
     };
     match action {
         Action::SetSysctl { name, value, .. } => set_sysctl(name, value),
-        Action::PutTable(Table::Pods, _) => {
+        Action::ReplaceTable(Table::Pods, _) => {
             ruleset::replace(filter, &desired.cluster, &desired.contents)
-                .map_err(NetworkError::Replace)
+                .map_err(HostnetError::Replace)
         }
-        Action::PutTable(Table::Ports, _) => {
-            ruleset::repair_ports(filter).map_err(NetworkError::Replace)?;
+        Action::ReplaceTable(Table::Ports, _) => {
+            ruleset::repair_ports(filter).map_err(HostnetError::Replace)?;
             Ok(ruleset::ensure_covered(
                 filter,
                 Sets::Excluded,
                 &desired.cluster,
             )?)
         }
-        Action::SetContents => Ok(ruleset::set_contents(filter, &desired.contents)?),
-        Action::Cover(sets) => Ok(ruleset::ensure_covered(filter, *sets, &desired.cluster)?),
-        Action::Uncover(networks) => {
+        Action::FillSets => Ok(ruleset::set_contents(filter, &desired.contents)?),
+        Action::AddToSets(sets) => Ok(ruleset::ensure_covered(filter, *sets, &desired.cluster)?),
+        Action::RemoveFromSets(networks) => {
             for sets in [Sets::Excluded, Sets::Cluster] {
                 ruleset::uncover(filter, sets, networks)?;
-                // What was part of an old network, and still is one.
+                // A removed prefix may have covered one that is still desired.
                 ruleset::ensure_covered(filter, sets, &desired.cluster)?;
             }
             Ok(())
@@ -52,7 +52,7 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
             send(&[Errno::EXIST], &|batch| on_lo(*gateway).add_to(batch))?;
             match gateway {
                 IpAddr::V4(_) => Ok(()),
-                // The kernel makes the address local in its own time.
+                // The kernel adds its local route asynchronously.
                 IpAddr::V6(gateway) => send(&[Errno::EXIST, Errno::NETDOWN], &|batch| {
                     Route::early_local(*gateway, LO_INDEX, PROTO_HEADCNI).add_to(batch);
                 }),
@@ -61,35 +61,35 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
         Action::RemoveGateway(gateway) => send(&[Errno::ADDRNOTAVAIL], &|batch| {
             on_lo(*gateway).remove_in(batch);
         }),
-        Action::AddRoute(network) => send(&[Errno::EXIST], &|batch| {
+        Action::AddUnreachableRoute(network) => send(&[Errno::EXIST], &|batch| {
             unreachable(*network).add_to(batch);
         }),
-        Action::RemoveRoute(network) => send(&[Errno::SRCH], &|batch| {
+        Action::RemoveUnreachableRoute(network) => send(&[Errno::SRCH], &|batch| {
             unreachable(*network).remove_in(batch);
         }),
-        // The link may be gone or off by now; when it is back there is another pass.
-        Action::SetRoutes(routes) => send_all(sockets, routes, |route, batch| {
+        // The link may be gone or down by now; its return triggers another reconcile.
+        Action::ReplaceMeshRoutes(routes) => send_all(sockets, routes, |route, batch| {
             route.replace_in(batch);
             batch.tolerating(&[Errno::NODEV, Errno::NETDOWN]);
         }),
-        Action::RemoveRoutes(routes) => remove_routes(sockets, routes),
+        Action::RemoveMeshRoutes(routes) => remove_routes(sockets, routes),
         Action::AddRule(rule) => send(&[Errno::EXIST], &|batch| rule.add_to(batch)),
         Action::RemoveRule(rule) => send(&[Errno::NOENT], &|batch| rule.remove_in(batch)),
-        Action::SwitchOn { link, .. } => send(&[Errno::NODEV], &|batch| batch.set_up(*link)),
+        Action::SetLinkUp { link, .. } => send(&[Errno::NODEV], &|batch| batch.set_up(*link)),
         Action::SetFeature {
             link,
             name,
             feature,
             switch,
         } => {
-            // Pods are reached without it, only slower: it must not count as a fault of the network.
+            // Only speed is lost.
             if let Err(error) = set_feature(*link, feature, *switch) {
-                tracing::warn!(link = name, feature, %switch, %error, "a link can't be tuned");
+                tracing::warn!(link = name, feature, %switch, %error, "failed to tune link");
             }
             Ok(())
         }
-        // The link may be gone or off by now, and then there is nothing to restore.
-        Action::RestoreRoute { address, link } => send(
+        // Without the link there is nothing to restore.
+        Action::RestorePodRoute { address, link } => send(
             &[Errno::EXIST, Errno::NODEV, Errno::NETDOWN, Errno::INVAL],
             &|batch| {
                 let kind = RouteKind::Via {
@@ -99,23 +99,24 @@ fn act(sockets: &Sockets, desired: &Desired, action: &Action) -> Result<(), Netw
                 Route::new((*address).into(), kind, PROTO_HEADCNI).add_to(batch);
             },
         ),
-        Action::RestoreNeighbour(neighbour) => send(&[Errno::NODEV, Errno::NETDOWN], &|batch| {
+        Action::RestorePodNeighbour(neighbour) => send(&[Errno::NODEV, Errno::NETDOWN], &|batch| {
             neighbour.add_to(batch);
         }),
-        Action::Publish(port) => host_ports::add(filter, &[*port]).map_err(NetworkError::HostPort),
-        Action::Unpublish(port) => Ok(host_ports::remove(filter, &[*port])?),
+        Action::PublishHostPort(port) => {
+            host_ports::add(filter, &[*port]).map_err(HostnetError::HostPort)
+        }
+        Action::UnpublishHostPort(port) => Ok(host_ports::remove(filter, &[*port])?),
     }
 }
 
-/// Sends something for each of these routes, which may be hundreds; fails with the first that was
-/// refused.
+/// Sends a message per route. Tries all, then returns the first error.
 fn send_all(
     sockets: &Sockets,
     routes: &[Route],
     write: impl Fn(&Route, &mut Batch),
-) -> Result<(), NetworkError> {
-    // The answers to so many, should the kernel refuse them all, fit into the socket.
-    const AT_ONCE: usize = 100;
+) -> Result<(), HostnetError> {
+    // So many error replies fit into the socket buffer.
+    const BATCH: usize = 100;
     let send = |routes: &[Route]| {
         let mut batch = Batch::new();
         for route in routes {
@@ -123,19 +124,18 @@ fn send_all(
         }
         sockets.route.send(batch)
     };
-    // All are tried before the first error counts.
-    let outcomes: Vec<_> = routes.chunks(AT_ONCE).map(send).collect();
+    let outcomes: Vec<_> = routes.chunks(BATCH).map(send).collect();
     Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
 }
 
-pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), NetworkError> {
+pub(super) fn remove_routes(sockets: &Sockets, routes: &[Route]) -> Result<(), HostnetError> {
     send_all(sockets, routes, |route, batch| {
         route.remove_in(batch);
         batch.tolerating(&[Errno::SRCH]);
     })
 }
 
-/// A kernel that has no such thing can't have been asked for it before.
+/// Does nothing on a kernel without ethtool netlink.
 pub(super) fn set_feature(link: u32, feature: &str, switch: Switch) -> Result<(), NetError> {
     match Ethtool::open()? {
         Some(ethtool) => ethtool.set(link, feature, switch),
@@ -150,9 +150,9 @@ pub(super) fn on_lo(gateway: IpAddr) -> Address {
     }
 }
 
-pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), NetworkError> {
+pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), HostnetError> {
     let outcome = sysctl::set(name, value);
-    outcome.map(drop).map_err(|source| NetworkError::Sysctl {
+    outcome.map(drop).map_err(|source| HostnetError::Sysctl {
         attempt: "set",
         name: name.to_owned(),
         source,

@@ -1,62 +1,59 @@
-//! The network that all pods of the node share: forwarding, the nftables tables, gateways, routes
-//! and rules.
+//! The host network that all pods of a node share: forwarding, nftables tables, gateways, routes and
+//! rules.
 //!
-//! [`Desired`] says how it is to be, [`Observed`] how it is; [`plan`] compares them without touching
-//! anything, and [`pass`] does what the plan says. Passes are cheap and may be made at any time; one
-//! that finds all in order changes nothing. [`watch`] tells when one is due. [`firewall`] looks after
-//! the firewalls of others.
+//! [`reconcile`] observes the kernel ([`Observed`]), compares it with [`Desired`] ([`plan`], which is
+//! pure) and applies the difference. A reconcile that finds everything in order changes nothing.
+//! [`monitor`] triggers it on kernel events. [`firewall`] handles foreign firewalls.
 //!
-//! Touched are only things of ours: the tables `inet headcni` and `inet headcni-ports`, routes and
-//! rules of protocol 104, gateways on `lo` that we put there, files that we wrote, and a few sysctls
-//! and features of links whose values before are kept. [`Mesh`] is the way to other nodes; who they
-//! are is decided elsewhere.
+//! Only managed objects change: the tables `inet headcni` and `inet headcni-ports`, routes and rules of
+//! protocol 104, gateways that this crate added to `lo`, files that it wrote, and a few sysctls and
+//! link features whose previous values are on record.
 
 mod action;
 mod apply;
 mod desired;
 pub mod firewall;
-mod memory;
-mod mesh;
-mod observed;
+mod mesh_routes;
+mod monitor;
+mod observe;
 mod plan;
 mod pods;
+mod record;
 mod uninstall;
 mod unmanaged_links;
-mod watch;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use net::nft::NftError;
 use net::{NetError, Socket};
+use node_core::error::display_chain;
+use node_core::reconcile::Reconciled;
 use ruleset::ReplaceError;
 use ruleset::host_ports::HostPortError;
 
-pub use action::{Action, Edit};
+pub use action::{Action, TableFault};
 pub use desired::{Desired, DesiredError};
-pub use memory::Memory;
-pub use mesh::{Mesh, Overlap};
-use node_core::error::display_chain;
-use node_core::reconcile::Reconciled;
-pub use observed::{Observed, TableState, Tables};
+pub use mesh_routes::{MeshRoutes, RejectedRoute};
+pub use monitor::{Signals, monitor};
+pub use observe::{Observed, TableState, Tables};
 pub use plan::{MESH_TABLE, plan};
-pub use pods::{PodLink, Pods};
+pub use pods::{DesiredPodLink, DesiredPods};
+pub use record::HostnetRecord;
 pub use uninstall::{PodLinks, remove};
-pub use watch::{Signals, watch};
 
-/// The number of `lo` in every namespace.
+/// `lo` has this index in every netns.
 const LO_INDEX: u32 = 1;
 
-/// Where files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// What has to be known again after a restart: `network.json` in it.
+pub struct HostPaths {
+    /// Holds `network.json` and `firewalld.json`.
     pub state_dir: PathBuf,
-    /// `/`, but for tests.
+    /// `/`, except in tests.
     pub root: PathBuf,
 }
 
-impl Default for Place {
+impl Default for HostPaths {
     fn default() -> Self {
         Self {
             state_dir: api::paths::DAEMON_STATE_DIR.into(),
@@ -65,105 +62,105 @@ impl Default for Place {
     }
 }
 
-/// What a pass is to achieve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// What all pods share.
+pub struct ReconcileInput {
     pub desired: Desired,
-    /// The pods that live, for what a flapped link or a wiped table has lost; nothing as long as they
-    /// are not known.
-    pub pods: Option<Pods>,
+    /// Running pods, whose routes, neighbours and hostPorts are restored; `None` until they are known.
+    pub pods: Option<DesiredPods>,
 }
 
-/// Why the network is not as it should be.
 #[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    /// A sysctl could not be read or set.
+pub enum HostnetError {
     #[error("{attempt} the sysctl net/{name}: the daemon must be allowed to write /proc/sys")]
     Sysctl {
         /// `read` or `set`.
         attempt: &'static str,
-        /// Its name below `/proc/sys/net`.
+        /// Relative to `/proc/sys/net`.
         name: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The kernel refused something.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// A table could not be put back.
-    #[error("put an nftables table in place")]
+    #[error("replace an nftables table")]
     Replace(#[source] ReplaceError),
-    /// A table could not be deleted.
     #[error("delete the nftables table inet {table}")]
     Nft {
-        /// Which one.
         table: &'static str,
-        /// Why.
         #[source]
         source: NftError,
     },
-    /// A hostPort could not be published.
     #[error("publish a hostPort")]
     HostPort(#[source] HostPortError),
-    /// A file could not be read or written.
     #[error("{attempt} {}", path.display())]
     File {
         /// `read`, `write` or `remove`.
         attempt: &'static str,
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A firewall that was told something could not be told otherwise.
-    #[error("take back what firewalls were told")]
+    #[error("remove our rules from foreign firewalls")]
     Firewall(#[source] firewall::FirewallError),
-    /// Several things went wrong; the others were done.
+    /// Everything else was done.
     #[error("{}", .0.iter().map(display_chain).collect::<Vec<_>>().join("; "))]
-    Several(Vec<NetworkError>),
+    Multiple(Vec<HostnetError>),
 }
 
-/// Makes the network what it should be, and tells what had to be done.
-pub fn pass(place: &Place, wanted: &Wanted) -> Result<Reconciled, NetworkError> {
-    let Wanted { desired, pods } = wanted;
+impl HostnetError {
+    fn file(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::File {
+            attempt,
+            path,
+            source,
+        }
+    }
+
+    fn from_all(mut errors: Vec<Self>) -> Result<(), Self> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Self::Multiple(errors)),
+        }
+    }
+}
+
+/// Makes the host network what it should be, and reports the repairs.
+pub fn reconcile(paths: &HostPaths, input: &ReconcileInput) -> Result<Reconciled, HostnetError> {
+    let ReconcileInput { desired, pods } = input;
     let sockets = Sockets::open()?;
-    let mut memory = Memory::load(place);
-    let observed = Observed::look(&sockets, desired, &memory)?;
-    let mut actions = plan(desired, &observed, &memory);
+    let mut file = record::load(paths);
+    let mut record = file.get().of_this_boot();
+    let observed = Observed::read(&sockets, desired, &record)?;
+    let mut actions = plan(desired, &observed, &record);
     if let Some(pods) = pods {
         actions.extend(pods::plan(pods, &observed, &actions));
     }
-    memory.note(desired, &observed, &actions);
-    // Before anything is changed: whoever undoes it later has to know how it was.
-    memory.save(place)?;
+    record.add_planned(desired, &observed, &actions);
+    // Before the first change: uninstall needs the previous values.
+    record::save(&mut file, &record)?;
     let mut errors = apply::apply(&sockets, desired, &actions);
     if errors.is_empty() {
-        memory.forget_old(desired);
+        record.drop_undesired(desired);
     }
-    match memory.note_tables(&sockets, &actions) {
-        Ok(()) => errors.extend(memory.save(place).err()),
+    match record.update_fingerprints(&sockets, &actions) {
+        Ok(()) => errors.extend(record::save(&mut file, &record).err()),
         Err(error) => errors.push(error.into()),
     }
     let mut repairs: Vec<String> = actions.iter().map(Action::to_string).collect();
-    match unmanaged_links::ensure(place, desired.unmanaged_links) {
+    match unmanaged_links::ensure(paths, desired.unmanaged_links) {
         Ok(written) => repairs.extend(written),
         Err(error) => errors.push(error),
     }
-    match errors.len() {
-        0 => Ok(Reconciled {
-            message: mesh::Summary(desired).to_string(),
-            repairs,
-            failure: mesh::trouble(desired, &observed),
-        }),
-        1 => Err(errors.remove(0)),
-        _ => Err(NetworkError::Several(errors)),
-    }
+    HostnetError::from_all(errors)?;
+    Ok(Reconciled {
+        message: mesh_routes::Summary(desired).to_string(),
+        repairs,
+        failure: mesh_routes::unreachable_reason(desired, &observed),
+    })
 }
 
-/// What a pass talks to the kernel by.
 struct Sockets {
     route: Socket,
     netfilter: Socket,

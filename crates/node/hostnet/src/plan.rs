@@ -1,4 +1,4 @@
-//! What has to be done for the network to be as it should be. Nothing is touched here.
+//! Compares the desired with the observed host network. Pure.
 
 mod mesh;
 mod tuning;
@@ -10,7 +10,7 @@ use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction, TABLE_MA
 use ruleset::{Sets, Table};
 
 use super::desired::Family;
-use super::{Action, Desired, Edit, LO_INDEX, Memory, Observed, TableState};
+use super::{Action, Desired, HostnetRecord, LO_INDEX, Observed, TableFault, TableState};
 
 pub use mesh::MESH_TABLE;
 pub(super) use mesh::is_in_mesh_table;
@@ -20,61 +20,67 @@ pub(super) use tuning::uplinks;
 pub(super) const FORWARD_IPV4: &str = "ipv4/ip_forward";
 pub(super) const FORWARD_IPV6: &str = "ipv6/conf/all/forwarding";
 
-/// The sysctl that says whether a link listens to routers: 1 does so unless the node forwards, 2
-/// whatever it does.
+/// Value 1 accepts router advertisements unless the node forwards, 2 always.
+/// <https://docs.kernel.org/networking/ip-sysctl.html>
 pub(super) fn accept_ra(link: &str) -> String {
     format!("ipv6/conf/{link}/accept_ra")
 }
 
-/// What has to be done, in this order: what protects comes before what lets through, and goes after
-/// it.
-pub fn plan(desired: &Desired, observed: &Observed, memory: &Memory) -> Vec<Action> {
+/// The actions, in order: protection is installed before what it protects, and removed after it.
+pub fn plan(desired: &Desired, observed: &Observed, record: &HostnetRecord) -> Vec<Action> {
     let mut actions = Vec::new();
-    plan_tables(desired, observed, memory, &mut actions);
+    plan_tables(desired, observed, record, &mut actions);
     plan_sysctls(desired, observed, &mut actions);
-    plan_gateways(desired, observed, memory, &mut actions);
+    plan_gateways(desired, observed, record, &mut actions);
     let (new, old) = plan_routes(desired, observed);
-    let (new_of_mesh, old_of_mesh) = mesh::plan_routes(desired, observed);
-    // All ways are there before a rule leads to them, and stay until none does.
+    let (new_mesh, old_mesh) = mesh::plan_routes(desired, observed);
+    // Routes exist before a rule selects their table, and go after it.
     actions.extend(new);
-    actions.extend(mesh::switch_on(desired, observed));
-    actions.extend(new_of_mesh);
+    actions.extend(mesh::set_link_up(desired, observed));
+    actions.extend(new_mesh);
     plan_rules(desired, observed, &mut actions);
-    actions.extend(old_of_mesh);
+    actions.extend(old_mesh);
     actions.extend(old);
-    tuning::plan(desired, observed, memory, &mut actions);
+    tuning::plan(desired, observed, record, &mut actions);
     actions
 }
 
-fn plan_tables(desired: &Desired, observed: &Observed, memory: &Memory, actions: &mut Vec<Action>) {
+fn plan_tables(
+    desired: &Desired,
+    observed: &Observed,
+    record: &HostnetRecord,
+    actions: &mut Vec<Action>,
+) {
     let tables = &observed.tables;
-    let wrong = |table: Table, state: &Option<TableState>| match state {
-        None => Some(Edit::Missing),
-        Some(state) if state.version != Some(table.version()) => Some(Edit::OtherVersion),
-        Some(state) if memory.mark_of(table) != Some(state.mark.clone()) => Some(Edit::Changed),
+    let fault = |table: Table, state: &Option<TableState>| match state {
+        None => Some(TableFault::Missing),
+        Some(state) if state.version != Some(table.version()) => Some(TableFault::OtherVersion),
+        Some(state) if record.fingerprint_of(table) != Some(state.fingerprint.clone()) => {
+            Some(TableFault::Changed)
+        }
         Some(_) => None,
     };
-    // Where a table is put in place, its sets are filled at once. The plugin takes what is in the
-    // set for masquerade to be in the one for hostPorts, too: so that one is first.
-    match wrong(Table::Ports, &tables.ports) {
-        Some(edit) => actions.push(Action::PutTable(Table::Ports, edit)),
-        None if !tables.knows_excluded => actions.push(Action::Cover(Sets::Excluded)),
+    // A replaced table comes with its sets filled. The plugin assumes that a prefix in the masquerade
+    // set is in the hostPort set too, so the latter is first.
+    match fault(Table::Ports, &tables.ports) {
+        Some(fault) => actions.push(Action::ReplaceTable(Table::Ports, fault)),
+        None if !tables.covers_excluded => actions.push(Action::AddToSets(Sets::Excluded)),
         None => {}
     }
-    if let Some(edit) = wrong(Table::Pods, &tables.pods) {
-        actions.push(Action::PutTable(Table::Pods, edit));
+    if let Some(fault) = fault(Table::Pods, &tables.pods) {
+        actions.push(Action::ReplaceTable(Table::Pods, fault));
     } else {
-        actions.extend((!tables.has_contents).then_some(Action::SetContents));
-        actions.extend((!tables.knows_cluster).then_some(Action::Cover(Sets::Cluster)));
+        actions.extend((!tables.has_contents).then_some(Action::FillSets));
+        actions.extend((!tables.covers_cluster).then_some(Action::AddToSets(Sets::Cluster)));
     }
-    let old: Vec<IpNet> = memory
+    let old: Vec<IpNet> = record
         .cluster
         .iter()
         .filter(|network| !desired.cluster.contains(network))
         .copied()
         .collect();
     if !old.is_empty() {
-        actions.push(Action::Uncover(old));
+        actions.push(Action::RemoveFromSets(old));
     }
 }
 
@@ -85,18 +91,18 @@ fn plan_sysctls(desired: &Desired, observed: &Observed, actions: &mut Vec<Action
             value,
             found: found.clone(),
         }),
-        // The kernel has no such setting, or it is right.
+        // Right, or unknown to this kernel.
         _ => {}
     };
     if desired.has(Family::Ipv4) {
         set_unless(FORWARD_IPV4, "1");
     }
     if desired.has(Family::Ipv6) {
-        // Before forwarding, which makes links that have 1 deaf to routers: the node could lose its
-        // own default route.
-        let inside = &desired.contents.mesh_ifaces;
+        // Before forwarding: links with value 1 would then ignore router advertisements, and the node
+        // could lose its default route.
+        let mesh_ifaces = &desired.contents.mesh_ifaces;
         let links = observed.links.iter().map(|link| &link.name);
-        for link in links.filter(|name| !inside.contains(name)) {
+        for link in links.filter(|name| !mesh_ifaces.contains(name)) {
             let name = accept_ra(link);
             if observed
                 .sysctls
@@ -113,7 +119,7 @@ fn plan_sysctls(desired: &Desired, observed: &Observed, actions: &mut Vec<Action
 fn plan_gateways(
     desired: &Desired,
     observed: &Observed,
-    memory: &Memory,
+    record: &HostnetRecord,
     actions: &mut Vec<Action>,
 ) {
     let is_on_lo = |gateway: &IpAddr| {
@@ -122,16 +128,16 @@ fn plan_gateways(
     };
     let missing = desired.gateways.iter().filter(|gateway| !is_on_lo(gateway));
     actions.extend(missing.map(|gateway| Action::AddGateway(*gateway)));
-    let old = memory
+    let old = record
         .gateways
         .iter()
         .filter(|gateway| !desired.gateways.contains(gateway));
     actions.extend(old.map(|gateway| Action::RemoveGateway(*gateway)));
 }
 
-/// The route under those to pods: what isn't a pod's address has no way out. With a mesh there is one
-/// to the whole cluster, too: whoever flushes all rules and nftables at once leaves but this between
-/// pods' packets and the default route.
+/// Below the routes to pods: an address without a pod is unreachable. With a mesh, the cluster CIDRs
+/// have such a route too: after a flush of all rules and nftables, only it keeps pods' packets from the
+/// default route.
 pub(super) fn unreachable(network: IpNet) -> Route {
     Route {
         metric: Some(METRIC_UNREACHABLE),
@@ -139,19 +145,17 @@ pub(super) fn unreachable(network: IpNet) -> Route {
     }
 }
 
-/// Whether a route is one that [`unreachable`] makes.
-pub(super) fn is_ours(route: &Route) -> bool {
+pub(super) fn is_unreachable_route(route: &Route) -> bool {
     route.kind == RouteKind::Unreachable
         && route.protocol == PROTO_HEADCNI
         && route.table == TABLE_MAIN
         && route.metric == Some(METRIC_UNREACHABLE)
 }
 
-/// The networks that have such a route.
-fn refused(desired: &Desired) -> Vec<IpNet> {
+fn unreachable_prefixes(desired: &Desired) -> Vec<IpNet> {
     let mut networks = desired.local.clone();
     if desired.mesh.is_some() {
-        networks.extend(desired.cluster_of_pods());
+        networks.extend(desired.cluster_cidrs());
         networks.sort_unstable();
         networks.dedup();
     }
@@ -163,15 +167,15 @@ fn plan_routes(desired: &Desired, observed: &Observed) -> (Vec<Action>, Vec<Acti
     let present: Vec<IpNet> = observed
         .routes
         .iter()
-        .filter(|route| is_ours(route))
+        .filter(|route| is_unreachable_route(route))
         .map(|route| route.dst)
         .collect();
-    let wanted = refused(desired);
+    let wanted = unreachable_prefixes(desired);
     let missing = wanted.iter().filter(|net| !present.contains(net));
     let old = present.iter().filter(|net| !wanted.contains(net));
     (
-        missing.copied().map(Action::AddRoute).collect(),
-        old.copied().map(Action::RemoveRoute).collect(),
+        missing.copied().map(Action::AddUnreachableRoute).collect(),
+        old.copied().map(Action::RemoveUnreachableRoute).collect(),
     )
 }
 
@@ -185,23 +189,21 @@ fn rule(local: IpNet) -> DestinationRule {
     }
 }
 
-/// Whether a rule is one of ours, right or wrong.
-pub(super) fn is_our_rule(rule: &DestinationRule) -> bool {
+pub(super) fn is_managed_rule(rule: &DestinationRule) -> bool {
     let ours = [PRIORITY_LOCAL, PRIORITY_MARKED, PRIORITY_MESH];
     ours.contains(&rule.priority) && rule.protocol == PROTO_HEADCNI
 }
 
 fn plan_rules(desired: &Desired, observed: &Observed, actions: &mut Vec<Action>) {
-    let outside = desired.mesh.iter().flat_map(|mesh| &mesh.outside);
-    let local = desired.local.iter().chain(outside);
+    let extra = desired.mesh.iter().flat_map(|mesh| &mesh.extra_host_routes);
+    let local = desired.local.iter().chain(extra);
     let mut wanted: Vec<DestinationRule> = local.map(|local| rule(*local)).collect();
     wanted.extend(mesh::rules(desired));
     let missing = wanted.iter().filter(|rule| !observed.rules.contains(rule));
     actions.extend(missing.map(|rule| Action::AddRule(*rule)));
-    let ours = observed.rules.iter().filter(|rule| is_our_rule(rule));
+    let ours = observed.rules.iter().filter(|rule| is_managed_rule(rule));
     let mut old: Vec<&DestinationRule> = ours.filter(|rule| !wanted.contains(rule)).collect();
-    // As they are asked, but from the last to the first: what leads into the mesh goes before what
-    // keeps out of it.
+    // By descending priority: rules into the mesh go before those that keep packets out of it.
     old.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
     actions.extend(old.into_iter().map(|rule| Action::RemoveRule(*rule)));
 }

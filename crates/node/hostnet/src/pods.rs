@@ -1,7 +1,7 @@
-//! What pods lose when their links flap or somebody wipes a table, and how it comes back.
+//! Restores routes, neighbours and hostPorts of running pods after a link flap or a wiped table.
 //!
-//! A link that is switched off and on has neither routes nor permanent neighbours any more. Only what
-//! is missing is put back: what a pod has that isn't known here is the plugin's business.
+//! A link that goes down loses its routes and permanent neighbours. Only what is missing is added;
+//! everything else of a pod belongs to the plugin.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,50 +12,44 @@ use ruleset::{LINK_GROUP, Table};
 
 use super::{Action, Observed};
 
-/// A living pod's link on the host, and what is behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodLink {
-    /// The link's name on the host.
+pub struct DesiredPodLink {
+    /// On the host.
     pub name: String,
-    /// The hardware address of the pod's end.
     pub pod_mac: Mac,
-    /// The pod's addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The pods of the native datapath that live.
+/// The running pods of the native datapath.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pods {
-    /// Their links.
-    pub links: Vec<PodLink>,
-    /// Their hostPorts.
+pub struct DesiredPods {
+    pub links: Vec<DesiredPodLink>,
     pub ports: Vec<HostPort>,
 }
 
-/// What has to be done for pods, after what `before` does for all of them.
-pub(super) fn plan(pods: &Pods, observed: &Observed, before: &[Action]) -> Vec<Action> {
-    let node = Node::new(observed);
+/// Plans for pods, given the actions that come before.
+pub(super) fn plan(pods: &DesiredPods, observed: &Observed, before: &[Action]) -> Vec<Action> {
+    let node = PodLookup::new(observed);
     let mut actions = restore(&pods.links, &node);
     actions.extend(ports(pods, &node, before));
     actions
 }
 
-/// What the node has, ordered by what is looked for: there may be hundreds of pods.
-struct Node<'a> {
-    /// Links to pods by their names.
+/// Observed state by key: there may be hundreds of pods.
+struct PodLookup<'a> {
     links: HashMap<&'a str, &'a Link>,
-    /// Addresses that lead to a pod.
-    led: HashSet<IpAddr>,
+    /// Addresses with a route to a pod.
+    routed: HashSet<IpAddr>,
     neighbours: HashMap<(u32, IpAddr), Mac>,
     published: HashSet<HostPort>,
     hairpins: HashSet<IpAddr>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> PodLookup<'a> {
     fn new(observed: &'a Observed) -> Self {
         let is_to_pod = |route: &&Route| {
-            let is_alone = route.dst.prefix_len() == route.dst.max_prefix_len();
-            is_alone
+            let is_host_route = route.dst.prefix_len() == route.dst.max_prefix_len();
+            is_host_route
                 && route.table == TABLE_MAIN
                 && route.protocol == PROTO_HEADCNI
                 && matches!(route.kind, RouteKind::Via { .. })
@@ -68,7 +62,7 @@ impl<'a> Node<'a> {
         let neighbours = observed.neighbours.iter();
         Self {
             links: of_pods.map(|link| (link.name.as_str(), link)).collect(),
-            led: to_pods.map(|route| route.dst.addr()).collect(),
+            routed: to_pods.map(|route| route.dst.addr()).collect(),
             neighbours: neighbours
                 .map(|one| ((one.link, one.address), one.mac))
                 .collect(),
@@ -77,15 +71,14 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The pod's link, if it is there.
-    fn link_of(&self, pod: &PodLink) -> Option<&Link> {
+    fn link_of(&self, pod: &DesiredPodLink) -> Option<&Link> {
         self.links.get(pod.name.as_str()).copied()
     }
 }
 
-/// Routes and neighbours that are missing. A link that is off is left alone: the kernel would not
-/// take them, and when it is switched on there is another pass.
-fn restore(links: &[PodLink], node: &Node<'_>) -> Vec<Action> {
+/// Missing routes and neighbours. A link that is down takes none; when it comes up, another reconcile
+/// follows.
+fn restore(links: &[DesiredPodLink], node: &PodLookup<'_>) -> Vec<Action> {
     let mut actions = Vec::new();
     for pod in links {
         let Some(link) = node.link_of(pod).filter(|link| link.is_up) else {
@@ -93,45 +86,49 @@ fn restore(links: &[PodLink], node: &Node<'_>) -> Vec<Action> {
         };
         let link = link.index;
         for &address in &pod.addresses {
-            // Another pod may have the address by now: what is there stays.
-            if !node.led.contains(&address) {
-                actions.push(Action::RestoreRoute { address, link });
+            // Another pod may have the address by now.
+            if !node.routed.contains(&address) {
+                actions.push(Action::RestorePodRoute { address, link });
             }
             let mac = pod.pod_mac;
             if node.neighbours.get(&(link, address)) != Some(&mac) {
-                actions.push(Action::RestoreNeighbour(Neighbour { link, address, mac }));
+                actions.push(Action::RestorePodNeighbour(Neighbour {
+                    link,
+                    address,
+                    mac,
+                }));
             }
         }
     }
     actions
 }
 
-/// hostPorts of living pods that are missing, and such that lead to nobody: a pod's port comes after
-/// its route, and its record goes after both.
-fn ports(pods: &Pods, node: &Node<'_>, before: &[Action]) -> Vec<Action> {
-    let of_living = pods.links.iter().filter(|pod| node.link_of(pod).is_some());
-    let living: HashSet<IpAddr> = of_living.flat_map(|pod| &pod.addresses).copied().collect();
-    let known: HashSet<HostPort> = pods.ports.iter().map(normal).collect();
-    // A table that is put in place may lose what it had.
-    let is_remade = before
+/// Missing hostPorts of running pods, and published ones without a pod. ADD publishes a port after the
+/// route exists, and DEL removes the record after both.
+fn ports(pods: &DesiredPods, node: &PodLookup<'_>, before: &[Action]) -> Vec<Action> {
+    let of_running = pods.links.iter().filter(|pod| node.link_of(pod).is_some());
+    let running: HashSet<IpAddr> = of_running.flat_map(|pod| &pod.addresses).copied().collect();
+    let desired: HashSet<HostPort> = pods.ports.iter().map(normalised).collect();
+    // A replaced table may have lost its elements.
+    let is_replaced = before
         .iter()
-        .any(|action| action.table() == Some(Table::Ports));
-    let is_whole = |port: &HostPort| {
-        !is_remade && node.published.contains(port) && node.hairpins.contains(&port.pod)
+        .any(|action| action.replaced_table() == Some(Table::Ports));
+    let is_published = |port: &HostPort| {
+        !is_replaced && node.published.contains(port) && node.hairpins.contains(&port.pod)
     };
-    let is_missing = |port: &&HostPort| living.contains(&port.pod) && !is_whole(port);
+    let is_missing = |port: &&HostPort| running.contains(&port.pod) && !is_published(port);
     let is_dead = |port: &&HostPort| {
-        !known.contains(port) && !living.contains(&port.pod) && !node.led.contains(&port.pod)
+        !desired.contains(port) && !running.contains(&port.pod) && !node.routed.contains(&port.pod)
     };
-    let missing = known.iter().filter(is_missing).copied();
+    let missing = desired.iter().filter(is_missing).copied();
     let dead = node.published.iter().filter(is_dead).copied();
-    let mut actions: Vec<Action> = missing.map(Action::Publish).collect();
-    actions.extend(dead.map(Action::Unpublish));
+    let mut actions: Vec<Action> = missing.map(Action::PublishHostPort).collect();
+    actions.extend(dead.map(Action::UnpublishHostPort));
     actions
 }
 
-/// The port as the kernel lists it: "every address" has no address.
-fn normal(port: &HostPort) -> HostPort {
+/// The port as the kernel lists it: the unspecified address is none.
+fn normalised(port: &HostPort) -> HostPort {
     HostPort {
         host: port.host.filter(|host| !host.is_unspecified()),
         ..*port

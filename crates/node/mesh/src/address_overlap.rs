@@ -25,13 +25,12 @@ pub fn intruders(addresses: &Addresses) -> Vec<String> {
     let in_tailnet = |network: &&IpNet| TAILNET.iter().any(|tailnet| overlap(tailnet, network));
     let mut found = Vec::new();
     for (networks, what, key) in [
-        (&addresses.pods, "pods'", "network.podCIDR"),
-        (&addresses.services, "services'", "network.serviceCIDR"),
+        (&addresses.pods, "pod CIDR", "network.podCIDR"),
+        (&addresses.services, "service CIDR", "network.serviceCIDR"),
     ] {
         for network in networks.iter().filter(in_tailnet) {
             found.push(format!(
-                "the {what} network {network} overlaps the mesh's own addresses ({}): take another \
-                 one for {key}",
+                "the {what} {network} overlaps the tailnet's addresses ({}): choose another {key}",
                 tailnet_of(network)
             ));
         }
@@ -40,8 +39,8 @@ pub fn intruders(addresses: &Addresses) -> Vec<String> {
         let is_members = addresses.members.contains(address);
         if !is_members && TAILNET.iter().any(|tailnet| tailnet.contains(address)) {
             found.push(format!(
-                "{link} has {address}, which is one of the mesh's own addresses ({}): tailscaled drops \
-                 packets from there; give the link another address, or Headscale other prefixes",
+                "{link} has {address}, which is in the tailnet's range ({}): tailscaled drops packets from \
+                 there; give the link another address, or Headscale other prefixes",
                 tailnet_of(&(*address).into())
             ));
         }
@@ -92,8 +91,8 @@ mod tests {
         };
         let found = intruders(&addresses);
         assert_eq!(found.len(), 3);
-        assert!(found[0].starts_with("the pods' network 100.100.0.0/16 overlaps"));
-        assert!(found[0].ends_with("take another one for network.podCIDR"));
+        assert!(found[0].starts_with("the pod CIDR 100.100.0.0/16 overlaps"));
+        assert!(found[0].ends_with("choose another network.podCIDR"));
         assert!(found[1].contains("fd7a:115c:a1e0::/48"));
         assert!(found[2].starts_with("wan has 100.70.0.9"));
     }

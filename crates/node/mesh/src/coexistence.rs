@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::inputs::MeshInputs;
 use crate::state::MeshStateFile;
 use crate::{MeshController, TailscaledMode, managed, netns, resolver};
-use node_config::{Config, MeshMode, TailscaledNetns};
+use node_config::{Config, TailscaleMode, TailscaledNetns};
 use node_core::error::display_chain;
 
 /// How long another tailscaled may take to answer.
@@ -43,7 +43,7 @@ pub(crate) struct HostTailscaledWatch {
 impl HostTailscaledWatch {
     pub(crate) fn new(mode: TailscaledMode, config: &Arc<Config>) -> Self {
         let tailscale = &config.tailscale;
-        let may_move = tailscale.mode != MeshMode::Container;
+        let may_move = tailscale.mode != TailscaleMode::Container;
         let matters =
             mode == TailscaledMode::Managed && may_move && tailscale.netns == TailscaledNetns::Auto;
         Self {
@@ -65,7 +65,7 @@ impl HostTailscaledWatch {
                 let socket = config.tailscale.socket.display();
                 tracing::warn!(
                     %socket,
-                    "another tailscaled has come: ours moves to a network of its own"
+                    "host tailscaled appeared, moving ours into its own netns"
                 );
                 return;
             }
@@ -83,7 +83,7 @@ impl MeshController {
             if let Err(error) =
                 kept.change(|memory| memory.is_apart = mode == TailscaledMode::ManagedNetns)
             {
-                tracing::warn!(%error, "where tailscaled runs can't be kept");
+                tracing::warn!(%error, "failed to write the mesh state file");
             }
             mode
         });
@@ -112,7 +112,7 @@ impl MeshController {
             Err(error) => return Err(error.to_string()),
         };
         for repair in &ensured.repairs {
-            tracing::info!(repair, "the mesh's own network was repaired");
+            tracing::info!(repair, "repaired tailscaled's netns");
         }
         Ok(ensured.is_new)
     }
@@ -124,11 +124,11 @@ impl MeshController {
                 return;
             }
             match netns::remove() {
-                Ok(()) => tracing::info!("the mesh's own network is gone"),
+                Ok(()) => tracing::info!("removed tailscaled's netns"),
                 Err(errors) => {
                     for error in errors {
                         let error = display_chain(&error);
-                        tracing::warn!(error, "the mesh's own network is not gone");
+                        tracing::warn!(error, "failed to remove tailscaled's netns");
                     }
                 }
             }

@@ -16,6 +16,7 @@ use tailscaled::localapi::Status;
 
 use crate::membership::plan::{HeadscaleView, OtherDevice, OwnDevice};
 use node_config::{Config, Secrets};
+use node_core::backoff::Backoff;
 use node_core::error::display_chain;
 use node_core::metrics::{ByServerCall, Metrics};
 
@@ -137,7 +138,7 @@ impl ControlServer {
         };
         match self.client.with_api_key(&key) {
             Ok(client) => {
-                tracing::info!("the server is asked with another API key");
+                tracing::info!("using a new Headscale API key");
                 (self.client, self.key) = (client, Some(key));
                 (self.asked, self.keys_asked, self.key_expires) = (None, None, None);
                 self.failures = 0;
@@ -145,7 +146,7 @@ impl ControlServer {
             Err(error) => {
                 tracing::warn!(
                     error = display_chain(&error),
-                    "the new API key can't be used"
+                    "failed to use the new Headscale API key"
                 );
             }
         }
@@ -352,8 +353,7 @@ impl ControlServer {
             }),
             None if generation < Generation::V0_28 => {
                 return Err(format!(
-                    "make a pre-auth key: Headscale {generation} makes none without a user; set \
-                     headscale.user"
+                    "create a pre-auth key: Headscale {generation} requires a user; set headscale.user"
                 ));
             }
             None => None,
@@ -372,7 +372,10 @@ impl ControlServer {
     pub(crate) async fn expire_key(&self, key: &PreAuthKey) {
         if let Err(error) = self.client.expire_pre_auth_key(key).await {
             // It expires by itself in a few minutes.
-            tracing::debug!(error = display_chain(&error), "a pre-auth key is left over");
+            tracing::debug!(
+                error = display_chain(&error),
+                "failed to expire an unused pre-auth key"
+            );
         }
     }
 
@@ -484,18 +487,12 @@ fn pause(nodes: usize, awaiting: Option<u32>, failures: u32) -> Duration {
     let shared = PER_NODE * u32::try_from(nodes).unwrap_or(u32::MAX);
     let settled = shared.clamp(SETTLED[0], SETTLED[1]);
     let pause = match (failures, awaiting) {
-        (1.., _) => doubled(AFTER_FAILURE, failures),
-        (0, Some(in_vain)) => doubled([AWAITING, settled], in_vain),
+        (1.., _) => Backoff::delay(AFTER_FAILURE, failures),
+        (0, Some(in_vain)) => Backoff::delay([AWAITING, settled], in_vain),
         (0, None) => settled,
     };
     let chance = u32::try_from(RandomState::new().hash_one(0) % 200).unwrap_or_default();
     pause * (900 + chance) / 1000
-}
-
-/// The wait after so many times: twice as long each time, from the first to the longest.
-pub(crate) fn doubled([first, longest]: [Duration; 2], times: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(times.clamp(1, 16) - 1);
-    (first * factor).min(longest)
 }
 
 #[cfg(test)]

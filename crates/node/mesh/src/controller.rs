@@ -21,7 +21,7 @@ use crate::membership::{Membership, ReconcileInputs};
 use crate::state::MeshStateFile;
 use crate::{TailscaledMode, managed, report_disabled};
 use node_config::NodeConfig;
-use node_config::{Config, MeshMode};
+use node_config::{Config, TailscaleMode};
 use node_core::conditions::Condition;
 use node_core::metrics::ByRepair;
 use node_core::reconcile::Telemetry;
@@ -93,10 +93,10 @@ impl MeshController {
             let mode = self.choose(&config, has_another).await;
             if former.replace(mode).is_some_and(|former| former != mode) {
                 let conditions = &self.telemetry.conditions;
-                conditions.fails(Condition::MeshJoined, "tailscaled is exchanged for another");
+                conditions.fails(Condition::MeshJoined, "switching to another tailscaled");
             }
             if let Err(message) = self.end_other_ways(mode, &config).await {
-                tracing::warn!(message, "another way to be a member is not ended");
+                tracing::warn!(message, "failed to leave the previous tailscaled mode");
                 let conditions = &self.telemetry.conditions;
                 conditions.fails(Condition::MeshJoined, message);
                 sleep(AFTER_FAILURE).await;
@@ -125,7 +125,7 @@ impl MeshController {
         config: &Arc<Config>,
         changes: &mut MeshChannels,
     ) {
-        let is_kept_by_us = config.tailscale.mode != MeshMode::Container;
+        let is_kept_by_us = config.tailscale.mode != TailscaleMode::Container;
         let mut supervisor = match mode {
             TailscaledMode::Managed | TailscaledMode::ManagedNetns if is_kept_by_us => {
                 Some(Supervisor::new(managed::settings(config, mode)))
@@ -274,7 +274,7 @@ impl MeshController {
                 memory.members.clear();
             });
             if let Err(error) = outcome {
-                tracing::warn!(%error, "what is known of the mesh can't be kept");
+                tracing::warn!(%error, "failed to write the mesh state file");
             }
             let mut view = kept.memory().view();
             (view.link, view.peer_routes) = (None, Vec::new());
@@ -299,8 +299,8 @@ impl MeshController {
             SupervisorEvent::Running(ensured) => {
                 let RunningProcess { pid, origin, drift } = ensured;
                 match origin {
-                    ProcessOrigin::Adopted => tracing::info!(pid, "tailscaled runs already"),
-                    ProcessOrigin::Started => tracing::info!(pid, "tailscaled was started"),
+                    ProcessOrigin::Adopted => tracing::info!(pid, "adopted running tailscaled"),
+                    ProcessOrigin::Started => tracing::info!(pid, "started tailscaled"),
                 }
                 self.restart_if_told(&drift, supervisor, has_another).await
             }
@@ -310,16 +310,8 @@ impl MeshController {
                 restart_in,
             } => {
                 let status = status.unwrap_or_default();
-                tracing::warn!(
-                    pid,
-                    status,
-                    ?restart_in,
-                    "tailscaled has ended and is started again"
-                );
-                conditions.fails(
-                    Condition::MeshJoined,
-                    "tailscaled has ended and is started again",
-                );
+                tracing::warn!(pid, status, ?restart_in, "tailscaled exited, restarting it");
+                conditions.fails(Condition::MeshJoined, "tailscaled exited, restarting it");
                 let by = ByRepair {
                     repair: "restart".to_owned(),
                 };
@@ -345,11 +337,11 @@ impl MeshController {
         let mut told = differences.iter().filter(|it| **it != Drift::Program);
         let Some(first) = told.next() else {
             for difference in differences {
-                tracing::warn!(%difference, "tailscaled runs on as it is; it is never restarted for that");
+                tracing::warn!(%difference, "tailscaled keeps running; restart it yourself to apply this");
             }
             return true;
         };
-        tracing::info!(difference = %first, "tailscaled is started again");
+        tracing::info!(difference = %first, "restarting tailscaled");
         let moves = differences.contains(&Drift::Netns);
         let ending = match supervisor {
             // What it would take away when it leaves is the other's as well.
@@ -370,7 +362,7 @@ impl MeshController {
         if !session.has_lost_routes() || coexistence::has_another(config).await {
             return true;
         }
-        tracing::warn!("routes of tailscaled are gone; it has to be started again");
+        tracing::warn!("tailscaled's routes are gone, restarting it");
         self.restart(supervisor, Ending::Orderly).await
     }
 

@@ -81,7 +81,9 @@ pub(crate) async fn look() -> Result<Host, String> {
         })
     });
     match looked.await {
-        Ok(outcome) => outcome.map_err(|error| format!("look at the host's addresses: {error}")),
+        Ok(outcome) => {
+            outcome.map_err(|error| format!("list the host's addresses and routes: {error}"))
+        }
         Err(error) => Err(error.to_string()),
     }
 }

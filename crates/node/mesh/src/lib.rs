@@ -19,7 +19,6 @@ mod mode_change;
 mod netns;
 pub mod peers;
 mod resolver;
-mod retry_timer;
 pub mod state;
 pub mod status;
 mod uninstall;
@@ -55,7 +54,7 @@ fn report_disabled(conditions: &Conditions) {
     for condition in CONDITIONS {
         conditions.holds(
             condition,
-            "there is no mesh: headscale.url is not set, or tailscale.mode is off",
+            "the mesh is disabled: headscale.url is not set, or tailscale.mode is off",
         );
     }
 }

@@ -21,11 +21,10 @@ use self::plan::{
     PrefsPatch, ReconnectReason,
 };
 use self::refused_actions::RefusedActions;
-use crate::control_server::{ControlServer, ControlServerError, doubled};
+use crate::control_server::{ControlServer, ControlServerError};
 use crate::extra_host_routes::ExtraHostRoutes;
 use crate::inputs::MeshInputs;
 use crate::peers::handshake_warmup::HandshakeWarmup;
-use crate::retry_timer::RetryTimer;
 use crate::state::{HostPrefs, MeshStateFile};
 use crate::status::liveness::PeerLiveness;
 use crate::status::measure::Measure;
@@ -33,65 +32,83 @@ use crate::{TailscaledMode, hostname, interface};
 use node_config::{Config, Secrets};
 use node_core::AssignedCidrs;
 use node_core::MeshState;
+use node_core::backoff::Backoff;
 use node_core::cidr::overlap;
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
 use node_core::metrics::ByRepair;
 use node_core::reconcile::Telemetry;
 
-/// How long the server may take to list a node that has joined again. Another login before that
-/// would only end the one that is on its way.
+/// How long Headscale may take to list a node that has logged in again. Another login before that
+/// would invalidate the first.
 const LISTED: Duration = Duration::from_secs(15);
-/// How long a tailscaled may take to be connected to a server that answers. It tries every 30 seconds
-/// at least.
-const CONNECTED: Duration = Duration::from_mins(1);
-/// The longest wait until it is made to connect anew once more: that begins from the beginning.
-const CONNECTED_AT_LAST: Duration = Duration::from_mins(10);
-/// How long the server's answer is waited for when it does.
-const ANSWERED: Duration = Duration::from_secs(10);
-/// How often all is looked at though nothing happened.
+/// How long tailscaled may take to connect to a Headscale that answers; it retries every 30 seconds at
+/// least. Each reconnect starts over, so the delay grows.
+const CONNECT: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The interval of a full reconcile without events.
 const FULL_PASS: Duration = Duration::from_mins(1);
-/// How soon something that is on its way is looked at again, if no event comes before.
-const SOON: Duration = Duration::from_secs(1);
-/// The first and the longest wait after a failed step.
+/// The interval while this node's routes are not served.
+const RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_mins(1);
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-/// A network that nobody has (TEST-NET-1 of RFC 5737), advertised for a moment to be heard.
-const NOBODYS: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 1), 32));
+/// An unused prefix (TEST-NET-1, RFC 5737) that is advertised for a moment to make tailscaled send its
+/// host info again.
+const PLACEHOLDER: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 1), 32));
 
-/// A member, or one to be.
+/// This node in the tailnet, for as long as the configuration stays the same.
 pub(crate) struct Membership {
     mode: TailscaledMode,
     tailscaled: LocalApi,
-    server: Option<ControlServer>,
-    /// LoginReason there is none to ask though the configuration names one.
-    no_server: Option<String>,
-    /// Until that is tried again.
-    server_missing: RetryTimer,
-    logins: LoginAttempts,
-    standing: Option<RouteStanding>,
-    kept: MeshStateFile,
-    measure: Measure,
-    unheard: PeerLiveness,
-    greeted: HandshakeWarmup,
-    routes: interface::Routes,
+    state: MeshStateFile,
     telemetry: Telemetry,
-    measured: Option<Instant>,
-    joined: Option<Instant>,
-    /// Since when tailscaled is on its way and the server answers.
-    starting: Option<Instant>,
-    /// How often it was made to begin anew since it is on its way.
-    begun_anew: u32,
-    /// Whether nobody was heard, which the next pass asks the server about.
-    is_unheard: bool,
-    is_settled: bool,
-    /// Whether the policy let pods reach this node's at the last look.
-    was_allowed: bool,
-    failures: u32,
-    /// What the server would not do.
+    control: ControlServerSlot,
+    logins: LoginAttempts,
+    connection: Connection,
+    announcement: RouteAnnouncement,
+    peers: PeerTraffic,
+    routes: interface::Routes,
+    failures: Backoff,
     refused: RefusedActions,
-    /// Until this member and the server are made to tell each other again.
-    unheard_of: RetryTimer,
+}
+
+/// The Headscale client, or why there is none although the configuration names a server.
+struct ControlServerSlot {
+    server: Option<ControlServer>,
+    problem: Option<String>,
+    retry: Backoff,
+}
+
+/// How tailscaled's connection to Headscale comes about.
+struct Connection {
+    /// The start of the last login.
+    login_at: Option<Instant>,
+    /// Since when tailscaled is connecting although Headscale answers.
+    starting_since: Option<Instant>,
+    /// Reconnects since then.
+    reconnects: u32,
+}
+
+/// Whether peers use this node's routes.
+struct RouteAnnouncement {
+    standing: Option<RouteStanding>,
+    is_served: bool,
+    /// The policy allowed pod traffic at the last reconcile.
+    is_allowed: bool,
+    /// Until tailscaled is made to announce again what Headscale does not list.
+    refresh: Backoff,
+}
+
+/// What is sent to and received from peers.
+#[derive(Default)]
+struct PeerTraffic {
+    warmup: HandshakeWarmup,
+    liveness: PeerLiveness,
+    /// Peers are silent: the next reconcile checks this node in Headscale.
+    is_silent: bool,
+    measure: Measure,
+    measured_at: Option<Instant>,
 }
 
 /// Where this node stands in the mesh. What the server has to say about it changes with it.
@@ -141,57 +158,58 @@ impl Membership {
         mode: TailscaledMode,
         tailscaled: LocalApi,
         config: &Config,
-        kept: MeshStateFile,
+        state: MeshStateFile,
         telemetry: Telemetry,
     ) -> Self {
         let secrets = Secrets::current(&config.headscale);
         let server = ControlServer::new(config, &secrets, &telemetry.metrics);
-        let mut session = Self {
+        let mut membership = Self {
             mode,
             tailscaled,
-            server: None,
-            no_server: None,
-            server_missing: RetryTimer::new(SOON),
-            logins: LoginAttempts::default(),
-            standing: None,
-            kept,
-            measure: Measure::default(),
-            unheard: PeerLiveness::default(),
-            greeted: HandshakeWarmup::default(),
-            routes: interface::Routes::default(),
+            state,
             telemetry,
-            measured: None,
-            joined: None,
-            starting: None,
-            begun_anew: 0,
-            is_unheard: false,
-            is_settled: false,
-            was_allowed: false,
-            failures: 0,
+            control: ControlServerSlot {
+                server: None,
+                problem: None,
+                retry: Backoff::new(RETRY, MAX_RETRY),
+            },
+            logins: LoginAttempts::default(),
+            connection: Connection {
+                login_at: None,
+                starting_since: None,
+                reconnects: 0,
+            },
+            announcement: RouteAnnouncement {
+                standing: None,
+                is_served: false,
+                is_allowed: false,
+                refresh: Backoff::new(RETRY, MAX_RETRY),
+            },
+            peers: PeerTraffic::default(),
+            routes: interface::Routes::default(),
+            failures: Backoff::new(AFTER_FAILURE[0], AFTER_FAILURE[1]),
             refused: RefusedActions::default(),
-            unheard_of: RetryTimer::new(SOON),
         };
-        session.take_server(server);
-        session
+        membership.set_server(server);
+        membership
     }
 
-    /// Goes on with a server, or without one.
-    fn take_server(&mut self, server: Result<Option<ControlServer>, ControlServerError>) {
+    fn set_server(&mut self, server: Result<Option<ControlServer>, ControlServerError>) {
         match server {
-            Ok(server) => (self.server, self.no_server) = (server, None),
+            Ok(server) => (self.control.server, self.control.problem) = (server, None),
             Err(error) => {
                 let message = error.to_string();
                 let conditions = &self.telemetry.conditions;
                 conditions.fails(Condition::HeadscaleReachable, &message);
-                self.no_server = Some(message);
+                self.control.problem = Some(message);
             }
         }
     }
 
-    /// Tries again to have a server to ask: what was in the way may be put right by now.
+    /// Retries to set up the client: a missing CA file may exist by now.
     async fn ensure_server(&mut self, config: &Arc<Config>) {
-        let is_missing = self.no_server.is_some();
-        if !self.server_missing.is_over(is_missing, Instant::now()) {
+        let is_missing = self.control.problem.is_some();
+        if !self.control.retry.is_overdue(is_missing, Instant::now()) {
             return;
         }
         let (config, secrets) = (Arc::clone(config), self.logins.keys.clone());
@@ -199,7 +217,7 @@ impl Membership {
         let made = spawn_blocking(move || ControlServer::new(&config, &secrets, &metrics));
         // It fails only if the process ends.
         if let Ok(server) = made.await {
-            self.take_server(server);
+            self.set_server(server);
         }
     }
 
@@ -210,23 +228,22 @@ impl Membership {
     ) -> (Option<MeshState>, Duration) {
         let view = match self.try_pass(inputs).await {
             Ok(passed) if !passed.is_refused => {
-                self.failures = 0;
+                self.failures.reset();
                 return (passed.view, passed.wait);
             }
             Ok(passed) => passed.view,
-            // With the server away, tailscaled is so busy at times that it answers late, while packets
-            // go on. Whoever was well a moment ago is looked at once more before that is told.
-            Err(message) if self.is_settled && self.failures == 0 => {
-                tracing::warn!(%message, "a look at the mesh failed");
+            // Without Headscale, tailscaled is sometimes too busy to answer in time, while packets still
+            // flow. So a served node is observed twice before a failure is reported.
+            Err(message) if self.announcement.is_served && self.failures.attempts() == 0 => {
+                tracing::warn!(%message, "reconcile failed, retrying");
                 None
             }
             Err(message) => {
-                self.tell_failure(message);
+                self.report_failure(message);
                 None
             }
         };
-        self.failures = self.failures.saturating_add(1);
-        (view, doubled(AFTER_FAILURE, self.failures))
+        (view, self.failures.next(Instant::now()))
     }
 
     /// Whether tailscaled has to be started again, because somebody took its routes away.
@@ -240,7 +257,7 @@ impl Membership {
         // The host's own is not ours to connect anew.
         let can_ask =
             |server: &&mut ControlServer| self.mode != TailscaledMode::Host || server.has_key();
-        let Some(server) = self.server.as_mut().filter(can_ask) else {
+        let Some(server) = self.control.server.as_mut().filter(can_ask) else {
             return false;
         };
         // A tailscaled that does not answer is the next pass's business.
@@ -250,14 +267,15 @@ impl Membership {
         let now = Instant::now();
         // Who reads the list from time to time has no need of more.
         if !server.lists() {
-            self.unheard.call(&self.tailscaled, &status.peers, now);
+            let liveness = &mut self.peers.liveness;
+            liveness.call(&self.tailscaled, &status.peers, now);
         }
-        self.is_unheard = self.unheard.note(&status.peers, now);
-        if self.is_unheard {
-            tracing::info!("nothing is heard of other nodes; asking the server");
+        self.peers.is_silent = self.peers.liveness.note(&status.peers, now);
+        if self.peers.is_silent {
+            tracing::info!("no packets from peers, checking this node in Headscale");
             server.forget();
         }
-        self.is_unheard
+        self.peers.is_silent
     }
 
     async fn try_pass(&mut self, inputs: &ReconcileInputs<'_>) -> Result<ReconcileOutcome, String> {
@@ -269,9 +287,9 @@ impl Membership {
             self.logins.keys = keys;
         }
         self.ensure_server(&settings.config).await;
-        if let Some(server) = &mut self.server {
+        if let Some(server) = &mut self.control.server {
             server.take_key(&self.logins.keys);
-            server.look(self.is_settled).await;
+            server.look(self.announcement.is_served).await;
         }
         let desired = self.desired(inputs);
         let mut observed = self.observed(&status, &prefs, &desired, settings);
@@ -282,7 +300,7 @@ impl Membership {
         // Whoever is deleted has to be gone now, not only when the list was read.
         if !is_held
             && actions.iter().any(Action::is_deletion)
-            && let Some(server) = &mut self.server
+            && let Some(server) = &mut self.control.server
         {
             server.forget();
             server.look(false).await;
@@ -292,7 +310,8 @@ impl Membership {
         if observed.login == LoginState::Running && !actions.iter().any(Action::is_login) {
             self.logins.end();
         }
-        actions.retain(|action| !is_too_soon(action, self.joined.map(|joined| joined.elapsed())));
+        actions
+            .retain(|action| !is_too_soon(action, self.connection.login_at.map(|at| at.elapsed())));
         if let Some(doubt) = self.doubt(&observed)
             && desired.own.is_some()
             && !actions.iter().any(Action::is_login)
@@ -302,7 +321,7 @@ impl Membership {
         if actions.iter().any(Action::is_login)
             && let Some((message, wait)) = self.logins.held(Instant::now())
         {
-            self.tell_failure(message);
+            self.report_failure(message);
             return Ok(ReconcileOutcome {
                 view: None,
                 wait,
@@ -313,7 +332,7 @@ impl Membership {
         if is_held {
             actions.retain(|action| !action.is_servers());
         } else if !actions.iter().any(Action::is_servers) {
-            self.refused.end();
+            self.refused.clear();
         }
         let has_changed = !actions.is_empty();
         let mut refused = Vec::new();
@@ -322,36 +341,36 @@ impl Membership {
             match self.act(action, &desired, &observed, settings).await {
                 // What others refuse is told of beside all the rest.
                 Err(message) if is_login => return Err(message),
-                Err(message) if is_servers => self.refused.note(message, Instant::now()),
+                Err(message) if is_servers => self.refused.record(message, Instant::now()),
                 Err(message) => refused.push(message),
-                Ok(()) if is_servers => self.refused.end(),
+                Ok(()) if is_servers => self.refused.clear(),
                 Ok(()) => {}
             }
         }
         if has_changed {
             status = self.tailscaled.status().await.map_err(said)?;
             prefs = self.tailscaled.prefs().await.map_err(said)?;
-            if let Some(server) = &mut self.server {
+            if let Some(server) = &mut self.control.server {
                 server.look(false).await;
             }
         }
         let observed = self.observed(&status, &prefs, &desired, settings);
         let is_refused = !refused.is_empty();
-        let held = self.refused.until();
-        refused.extend(held.iter().map(|(message, _)| message.clone()));
+        let now = Instant::now();
+        refused.extend(self.refused.pending(now).map(|(text, _)| text.to_owned()));
+        let host = interface::look().await?;
         let view = self
-            .report(inputs, &status, &desired, &observed, refused)
-            .await?;
+            .apply_peer_routes(inputs, &status, &desired, &observed, &host, refused)
+            .await;
         self.exchange_news(&desired, &observed).await?;
-        let wait = match (self.is_settled, &self.server) {
+        let wait = match (self.announcement.is_served, &self.control.server) {
             (true, Some(server)) => server.due_in(true).min(FULL_PASS),
             (true, None) => FULL_PASS,
-            (false, Some(server)) => server.due_in(false).clamp(SOON / 4, SOON),
-            (false, None) => SOON,
+            (false, Some(server)) => server.due_in(false).clamp(RETRY / 4, RETRY),
+            (false, None) => RETRY,
         };
-        let wait = held.map_or(wait, |(_, until)| {
-            wait.min(until.saturating_duration_since(Instant::now()))
-        });
+        let held = self.refused.pending(Instant::now());
+        let wait = held.map_or(wait, |(_, left)| wait.min(left));
         Ok(ReconcileOutcome {
             view: Some(view),
             wait,
@@ -362,11 +381,11 @@ impl Membership {
     /// Whoever stands elsewhere now may soon be told more of it.
     fn note_standing(&mut self, observed: &Observed) {
         let standing = RouteStanding::of(observed);
-        if self.standing.as_ref() == Some(&standing) {
+        if self.announcement.standing.as_ref() == Some(&standing) {
             return;
         }
-        self.standing = Some(standing);
-        if let Some(server) = &mut self.server {
+        self.announcement.standing = Some(standing);
+        if let Some(server) = &mut self.control.server {
             server.expect_news();
         }
     }
@@ -379,29 +398,29 @@ impl Membership {
         observed: &Observed,
     ) -> Result<(), String> {
         let is_unheard = plan::may_be_unheard(desired, observed);
-        let is_over = self.unheard_of.is_over(is_unheard, Instant::now());
-        if !is_over {
+        let refresh = &mut self.announcement.refresh;
+        if !refresh.is_overdue(is_unheard, Instant::now()) {
             return Ok(());
         }
         let prefs = self.tailscaled.prefs().await;
         let advertised = prefs
             .map_err(|error| display_chain(&error))?
             .advertise_routes;
-        if advertised.contains(&NOBODYS) {
+        if advertised.contains(&PLACEHOLDER) {
             return Ok(());
         }
-        tracing::debug!("this member and the server are made to tell each other again");
+        tracing::debug!("advertising a placeholder route to refresh Headscale and tailscaled");
         // A tailscaled says all again when there is anything new, and is answered in the same way. The
         // next pass takes it away.
-        let change = self.kept.change_aside(|memory| {
-            if !memory.routes.contains(&NOBODYS) {
-                memory.routes.push(NOBODYS);
+        let change = self.state.change_aside(|memory| {
+            if !memory.routes.contains(&PLACEHOLDER) {
+                memory.routes.push(PLACEHOLDER);
             }
         });
         let outcome = change.await;
-        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+        outcome.map_err(|error| format!("write the mesh state file: {error}"))?;
         let edit = observe::prefs_edit(&PrefsPatch {
-            advertised: Some(advertised.into_iter().chain([NOBODYS]).collect()),
+            advertised: Some(advertised.into_iter().chain([PLACEHOLDER]).collect()),
             ..PrefsPatch::default()
         });
         let outcome = self.tailscaled.edit_prefs(&edit).await;
@@ -412,13 +431,18 @@ impl Membership {
     /// deleted a node does not tell it so. A login is no way to find out: of a member that is slow it would
     /// take what it has, and the key may be used up.
     fn doubt(&mut self, observed: &Observed) -> Option<ReconnectReason> {
-        let is_unheard = std::mem::take(&mut self.is_unheard);
-        let is_answering = self.server.as_ref().is_some_and(ControlServer::answers);
+        let is_unheard = std::mem::take(&mut self.peers.is_silent);
+        let is_answering = self
+            .control
+            .server
+            .as_ref()
+            .is_some_and(ControlServer::answers);
+        let connection = &mut self.connection;
         if observed.login != LoginState::Starting {
-            (self.starting, self.begun_anew) = (None, 0);
+            (connection.starting_since, connection.reconnects) = (None, 0);
         }
         if !is_answering {
-            self.starting = None;
+            connection.starting_since = None;
             return None;
         }
         match (observed.login, &observed.server) {
@@ -426,13 +450,12 @@ impl Membership {
                 Some(ReconnectReason::PeerLiveness)
             }
             (LoginState::Starting, _) => {
-                let since = *self.starting.get_or_insert_with(Instant::now);
-                let waits = [CONNECTED, CONNECTED_AT_LAST];
-                if since.elapsed() <= doubled(waits, self.begun_anew.saturating_add(1)) {
+                let since = *connection.starting_since.get_or_insert_with(Instant::now);
+                let attempt = connection.reconnects.saturating_add(1);
+                if since.elapsed() <= Backoff::delay(CONNECT, attempt) {
                     return None;
                 }
-                self.starting = None;
-                self.begun_anew = self.begun_anew.saturating_add(1);
+                (connection.starting_since, connection.reconnects) = (None, attempt);
                 Some(ReconnectReason::Stuck)
             }
             _ => None,
@@ -454,15 +477,15 @@ impl Membership {
         // As long as it is not known what is ours, nothing is known not to be.
         let is_former = |net: &&IpNet| match local {
             Some(_) => !routes.contains(net),
-            None => **net == NOBODYS,
+            None => **net == PLACEHOLDER,
         };
-        let former = self.kept.memory().routes.iter();
+        let former = self.state.memory().routes.iter();
         Desired {
             own,
             former: former.filter(is_former).copied().collect(),
             assigned: assigned(settings, &routes),
-            served: self.kept.memory().served.clone(),
-            numbers: self.kept.memory().numbers.clone(),
+            served: self.state.memory().served.clone(),
+            numbers: self.state.memory().numbers.clone(),
             routes,
         }
     }
@@ -478,7 +501,7 @@ impl Membership {
             Some(own) => own.hostname.clone(),
             None => hostname(settings),
         };
-        let server = self.server.as_ref();
+        let server = self.control.server.as_ref();
         let server = server.map_or(HeadscaleView::Unknown, |server| {
             server.view(status, &hostname)
         });
@@ -497,7 +520,7 @@ impl Membership {
         if is_hosts && matches!(login, LoginState::Needed | LoginState::Awaited) {
             return Ok(());
         }
-        let change = self.kept.change_aside(|memory| {
+        let change = self.state.change_aside(|memory| {
             if is_hosts && memory.host.is_none() {
                 memory.host = Some(HostPrefs {
                     accepts_routes: prefs.route_all,
@@ -514,7 +537,7 @@ impl Membership {
             }
         });
         let outcome = change.await;
-        outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))
+        outcome.map_err(|error| format!("write the mesh state file: {error}"))
     }
 
     async fn act(
@@ -526,26 +549,26 @@ impl Membership {
     ) -> Result<(), String> {
         let repair = match &action {
             Action::Login(why) => {
-                tracing::info!(%why, "joining the mesh");
-                self.joined = Some(Instant::now());
+                tracing::info!(reason = %why, "joining the mesh");
+                self.connection.login_at = Some(Instant::now());
                 self.join(desired, observed, settings).await?;
                 tracing::info!("joined the mesh");
                 "join"
             }
             Action::Reconnect(doubt) => {
-                tracing::info!(%doubt, "connecting to the server anew");
-                let outcome = self.tailscaled.reconnect(ANSWERED).await;
+                tracing::info!(reason = %doubt, "reconnecting tailscaled to Headscale");
+                let outcome = self.tailscaled.reconnect(RECONNECT_TIMEOUT).await;
                 outcome.map_err(|error| display_chain(&error))?;
                 "reconnect"
             }
             Action::PatchPrefs(edit) => {
-                tracing::info!(?edit, "tailscaled is told otherwise");
+                tracing::info!(?edit, "updating tailscaled prefs");
                 self.set(edit, desired, observed).await?;
                 "set"
             }
             Action::ApproveRoutes { node, routes } => {
-                tracing::info!(node, ?routes, "approving networks");
-                if let Some(server) = &mut self.server {
+                tracing::info!(node, ?routes, "approving routes in Headscale");
+                if let Some(server) = &mut self.control.server {
                     let merge = |approved: &[IpNet]| plan::beside(approved, desired, observed);
                     server.approve_beside(*node, merge).await?;
                 }
@@ -555,9 +578,9 @@ impl Membership {
                 tracing::info!(
                     node,
                     name,
-                    "deleting who is gone and has this node's networks"
+                    "deleting stale Headscale node that still owns our pod CIDR"
                 );
-                if let Some(server) = &mut self.server {
+                if let Some(server) = &mut self.control.server {
                     server.delete(*node).await?;
                 }
                 "forget"
@@ -567,7 +590,7 @@ impl Membership {
             repair: repair.to_owned(),
         };
         self.telemetry.metrics.mesh.repairs.get_or_create(&by).inc();
-        if let Some(server) = &mut self.server {
+        if let Some(server) = &mut self.control.server {
             server.forget();
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Owner tailscaled makes this node a member of the mesh, and where it runs.
 
-use node_config::{Config, MeshMode, TailscaledNetns};
+use node_config::{Config, TailscaleMode, TailscaledNetns};
 
 /// How this node is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ impl TailscaledMode {
             TailscaledNetns::Host | TailscaledNetns::Auto => Self::Managed,
         };
         match config.tailscale.mode {
-            MeshMode::Off => Self::Disabled,
-            MeshMode::Auto if config.headscale.url.is_none() => Self::Disabled,
-            MeshMode::Host => Self::Host,
-            MeshMode::Auto | MeshMode::Daemon => ours,
+            TailscaleMode::Off => Self::Disabled,
+            TailscaleMode::Auto if config.headscale.url.is_none() => Self::Disabled,
+            TailscaleMode::Host => Self::Host,
+            TailscaleMode::Auto | TailscaleMode::Daemon => ours,
             // It is where it was started, and nobody moves it.
-            MeshMode::Container => Self::Managed,
+            TailscaleMode::Container => Self::Managed,
         }
     }
 }
@@ -69,14 +69,14 @@ mod tests {
             TailscaledMode::choose(&config, false),
             TailscaledMode::ManagedNetns
         );
-        config.tailscale.mode = MeshMode::Host;
+        config.tailscale.mode = TailscaleMode::Host;
         assert_eq!(TailscaledMode::choose(&config, false), TailscaledMode::Host);
-        config.tailscale.mode = MeshMode::Container;
+        config.tailscale.mode = TailscaleMode::Container;
         assert_eq!(
             TailscaledMode::choose(&config, true),
             TailscaledMode::Managed
         );
-        config.tailscale.mode = MeshMode::Off;
+        config.tailscale.mode = TailscaleMode::Off;
         assert_eq!(
             TailscaledMode::choose(&config, true),
             TailscaledMode::Disabled

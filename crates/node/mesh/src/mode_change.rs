@@ -41,12 +41,12 @@ impl MeshController {
         if kept.memory().host.is_none() {
             return Ok(());
         }
-        let mut tell = |line: String| tracing::info!(line, "the host's tailscaled is left");
+        let mut tell = |line: String| tracing::info!(line, "restoring the host tailscaled's prefs");
         let outcome = uninstall::give_back(config, kept.memory(), &mut tell).await?;
         // One that is away has it all still, and gets it back when it is seen again.
         if outcome == GivenBack::All {
             let outcome = kept.change_aside(|memory| memory.host = None).await;
-            outcome.map_err(|error| format!("keep what is known of the mesh: {error}"))?;
+            outcome.map_err(|error| format!("write the mesh state file: {error}"))?;
         }
         Ok(())
     }
@@ -62,7 +62,10 @@ impl MeshController {
             && !error.is_not_running()
         {
             // Its end says it as well, only later.
-            tracing::warn!(error = display_chain(&error), "networks are not withdrawn");
+            tracing::warn!(
+                error = display_chain(&error),
+                "failed to withdraw advertised routes"
+            );
         }
         let mut supervisor = Supervisor::new(managed::settings(config, TailscaledMode::Managed));
         let outcome = supervisor.stop().await;

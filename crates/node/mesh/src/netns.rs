@@ -99,9 +99,9 @@ pub(crate) enum NamespaceError {
         #[source]
         source: io::Error,
     },
-    #[error("look into the network namespace {PATH}")]
+    #[error("enter the network namespace {PATH}")]
     Visit(#[source] VisitError),
-    #[error("set the sysctl net/{name} for the mesh's own network")]
+    #[error("set the sysctl net/{name} for tailscaled's netns")]
     Sysctl {
         name: &'static str,
         #[source]
@@ -111,13 +111,13 @@ pub(crate) enum NamespaceError {
     Net(#[from] NetError),
     #[error("set the nftables table inet {TABLE}")]
     Nft(#[from] NftError),
-    #[error("{LINK} is in the way: it is not a veth of ours; rename or delete it")]
+    #[error("the link {LINK} exists and is not our veth: rename or delete it")]
     Taken,
-    #[error("the link {LINK} was deleted while it was made")]
+    #[error("the link {LINK} was deleted while it was being created")]
     Gone,
     #[error(
-        "tailscale.interface can't be {0} in a network of its own: take letters, digits, dots and \
-         dashes, and not {PEER}"
+        "tailscale.interface can't be {0} in tailscaled's netns: use letters, digits, dots and dashes, \
+         and not {PEER}"
     )]
     Interface(String),
 }
@@ -201,8 +201,8 @@ impl Sockets {
 
 fn ensure_here(desired: &Desired) -> Result<Ensured, NamespaceError> {
     let named = |attempt| move |source| NamespaceError::Named { attempt, source };
-    let home = Netns::current().map_err(named("leave for"))?;
-    let (inside, is_new) = Netns::ensure_named(Path::new(PATH)).map_err(named("make"))?;
+    let home = Netns::current().map_err(named("enter"))?;
+    let (inside, is_new) = Netns::ensure_named(Path::new(PATH)).map_err(named("create"))?;
     let mut repairs = Vec::new();
     if is_new {
         repairs.push(format!("the network namespace {PATH} was missing"));
@@ -211,20 +211,20 @@ fn ensure_here(desired: &Desired) -> Result<Ensured, NamespaceError> {
     // long as its flow lasts.
     let here = Sockets::open()?;
     let host_table = table::on_host(desired);
-    put_table(&here.netfilter, &host_table, "of the host", &mut repairs)?;
+    put_table(&here.netfilter, &host_table, "on the host", &mut repairs)?;
     let (there, has_ipv6) = inside
         .visit(&home, || {
             let there = Sockets::open()?;
             set_sysctls(&mut repairs)?;
             let table = table::inside(desired);
-            put_table(&there.netfilter, &table, "of the mesh", &mut repairs)?;
+            put_table(&there.netfilter, &table, "in the netns", &mut repairs)?;
             Ok::<_, NamespaceError>((there, has_ipv6()))
         })
         .map_err(NamespaceError::Visit)??;
 
     let pair = ensure_pair(&here.route, &there.route, &inside, &mut repairs)?;
     if switch_on(&there.route, &desired.interface)? {
-        repairs.push(format!("the mesh's link {} was off", desired.interface));
+        repairs.push(format!("the mesh interface {} was down", desired.interface));
     }
     let has_ipv6 = has_ipv6 && lets_ipv6_pass(desired)?;
     let sides = [
@@ -264,7 +264,7 @@ fn set_sysctls(repairs: &mut Vec<String>) -> Result<(), NamespaceError> {
         let found = sysctl::get(name).map_err(failed)?;
         if found.is_some_and(|found| found != value) {
             sysctl::set(name, value).map_err(failed)?;
-            repairs.push(format!("sysctl net/{name} of the mesh is {value} now"));
+            repairs.push(format!("sysctl net/{name} was not {value}"));
         }
     }
     Ok(())
@@ -285,7 +285,9 @@ fn put_table(
         return Ok(());
     }
     nft::run(&table.text)?;
-    repairs.push(format!("the nftables table inet {TABLE} {whose} was put"));
+    repairs.push(format!(
+        "the nftables table inet {TABLE} {whose} was missing or changed"
+    ));
     Ok(())
 }
 
@@ -337,7 +339,7 @@ fn ensure_pair(
             settings.add_to(&mut batch, link.index);
             batch.tolerating(&[Errno::AFNOSUPPORT, Errno::OPNOTSUPP]);
             batch.set_up(link.index);
-            repairs.push(format!("the link {} was off", link.name));
+            repairs.push(format!("the link {} was down", link.name));
         }
         socket.send(batch)?;
     }

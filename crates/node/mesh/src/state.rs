@@ -220,7 +220,7 @@ fn write(path: &Path, memory: &MeshRecord) -> io::Result<()> {
 }
 
 fn lost(path: &Path, error: &dyn std::error::Error) -> MeshRecord {
-    tracing::warn!(path = %path.display(), %error, "what is known of the mesh is lost");
+    tracing::warn!(path = %path.display(), %error, "failed to read the mesh state file, starting without it");
     MeshRecord::default()
 }
 

@@ -69,14 +69,14 @@ pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> 
     if let Some(dir) = former {
         let dir = dir.display();
         tell(format!(
-            "left: the keys in {dir}, which tailscaled ran with and the configuration does not name: \
-             remove them"
+            "not removed: the keys in {dir}, which tailscaled ran with and the configuration does not \
+             name; remove them yourself"
         ));
     }
     // Nobody is in it any more, unless something went wrong.
     if errors.is_empty() && netns::is_there() {
         match netns::remove() {
-            Ok(()) => tell("took the mesh's own network away".to_owned()),
+            Ok(()) => tell("removed tailscaled's netns".to_owned()),
             Err(causes) => errors.extend(causes.iter().map(display_chain)),
         }
     }
@@ -86,7 +86,7 @@ pub fn remove(config: &Config, state_dir: &Path, tell: Tell<'_>) -> Vec<String> 
         errors.extend(
             outcome
                 .err()
-                .map(|error| format!("forget the mesh: {error}")),
+                .map(|error| format!("remove the mesh state file: {error}")),
         );
     }
     errors
@@ -136,7 +136,7 @@ impl Leaving<'_> {
             Ok(prefs) => prefs,
             Err(error) if error.is_not_running() => {
                 self.report(format!(
-                    "the host's tailscaled does not run, and is left as it is: it may advertise {}",
+                    "the host's tailscaled does not run, so its prefs stay: it may still advertise {}",
                     list(&self.memory.routes)
                 ));
                 return Ok(GivenBack::Nothing);
@@ -148,14 +148,14 @@ impl Leaving<'_> {
             let outcome = tailscaled.edit_prefs(&edit).await;
             outcome.map_err(|error| display_chain(&error))?;
         }
-        self.report("gave the host's tailscaled back what it had");
+        self.report("restored the host tailscaled's prefs");
         let Ok(status) = tailscaled.status().await else {
             return Ok(GivenBack::All);
         };
         let left = self.disapprove(&status).await.err();
         if let Some(why) = left {
             self.report(format!(
-                "left at the server: {} may still be approved for {}: {why}",
+                "not undone in Headscale: {} may still be approved for {}: {why}",
                 list(&self.memory.routes),
                 status.self_node.host_name
             ));
@@ -180,7 +180,7 @@ impl Leaving<'_> {
             Ok(true)
         };
         if in_time(work).await? {
-            self.report(format!("{} are approved no more", list(&routes)));
+            self.report(format!("removed the approval of {}", list(&routes)));
         }
         Ok(())
     }
@@ -196,14 +196,16 @@ impl Leaving<'_> {
                 ..MaskedPrefs::default()
             };
             if let Err(error) = tailscaled.edit_prefs(&edit).await {
-                self.report(format!("not withdrawn: {}", display_chain(&error)));
+                self.report(format!(
+                    "failed to withdraw advertised routes: {}",
+                    display_chain(&error)
+                ));
             }
         }
         let left = self.leave_server(&tailscaled, status.as_ref()).await.err();
         if let Some(why) = left {
             self.report(format!(
-                "left at the server: this node is still in its list ({why}): delete it there \
-                 (headscale nodes delete)"
+                "not deleted in Headscale: {why}; delete this node there (headscale nodes delete)"
             ));
         }
         let outcome = Supervisor::new(managed::settings(self.config, TailscaledMode::Managed))
@@ -215,7 +217,7 @@ impl Leaving<'_> {
             Err(error) if !is_gone_or_mounted(&error) => {
                 return Err(format!("remove {}: {error}", dir.display()));
             }
-            _ => self.report("stopped tailscaled, and removed its keys"),
+            _ => self.report("stopped tailscaled and removed its keys"),
         }
         Ok(())
     }
@@ -234,9 +236,9 @@ impl Leaving<'_> {
                     outcome.map_err(|error| display_chain(&error))
                 })
                 .await?;
-                self.report("logged out of the mesh");
+                self.report("logged out of the tailnet");
             }
-            return Err("there is no API key to delete it with".to_owned());
+            return Err("there is no API key (headscale.apiKeyFile)".to_owned());
         };
         let memory = self.memory.clone();
         let hostname = self.hostname();
@@ -251,10 +253,10 @@ impl Leaving<'_> {
         };
         match in_time(work).await? {
             0 => self.report(
-                "found no node at the server that is known to be this one: if there is one, delete it \
-                 there (headscale nodes delete)",
+                "found no node in Headscale that is this one; if there is one, delete it there (headscale \
+                 nodes delete)",
             ),
-            _ => self.report("deleted this node at the server"),
+            _ => self.report("deleted this node in Headscale"),
         }
         Ok(())
     }
@@ -342,7 +344,7 @@ fn without(all: &[IpNet], some: &[IpNet]) -> Vec<IpNet> {
 
 async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let outcome = timeout(SERVER, work).await;
-    outcome.unwrap_or_else(|_| Err(format!("there was no answer within {SERVER:?}")))
+    outcome.unwrap_or_else(|_| Err(format!("no answer within {SERVER:?}")))
 }
 
 fn is_gone_or_mounted(error: &io::Error) -> bool {

@@ -1,4 +1,4 @@
-//! What networks of pods must be like, wherever they are from.
+//! Validates pod CIDRs of any source.
 
 use std::net::IpAddr;
 
@@ -6,71 +6,40 @@ use ipnet::IpNet;
 
 use node_config::{Network, Networks};
 
-/// A smaller IPv4 network than this is worth a warning.
+/// Longer prefixes cause a warning.
 const SMALL_IPV4: u8 = 27;
 
-/// Why networks can't be those of pods.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// The text says something else.
+pub enum InvalidCidrs {
     #[error("{0}")]
-    NotNetworks(String),
-    /// Two of one IP family.
+    Syntax(String),
     #[error("{0} and {1} are of one IP family: there is one network per family")]
     SameFamily(IpNet, IpNet),
     /// No room for network address, gateway, a pod and broadcast.
     #[error("{0} is too small: it needs 4 addresses at least")]
     TooSmall(IpNet),
-    /// Addresses that have a meaning already.
     #[error("{net} overlaps {reserved}, which is {purpose}")]
     Reserved {
-        /// The network.
         net: IpNet,
-        /// What it overlaps.
         reserved: IpNet,
-        /// What that is for.
         purpose: &'static str,
     },
-    /// Addresses of services.
     #[error("{net} overlaps network.serviceCIDR {service}: pods and services need networks apart")]
-    Service {
-        /// The network.
-        net: IpNet,
-        /// What it overlaps.
-        service: IpNet,
-    },
-    /// A node's network that is no part of the cluster's.
+    Service { net: IpNet, service: IpNet },
     #[error("{net} is not in the cluster's network {base} (from {origin})")]
     OutsideBase {
-        /// The network.
         net: IpNet,
-        /// The cluster's of the same family.
         base: IpNet,
-        /// Where that is from.
         origin: String,
     },
-    /// A node's network that is all of the cluster's.
     #[error("{net} is the whole cluster's network (from {origin}), not this node's")]
-    IsBase {
-        /// The network.
-        net: IpNet,
-        /// Where the cluster's is from.
-        origin: String,
-    },
-    /// `enableIPv6: true` without an IPv6 network.
+    IsBase { net: IpNet, origin: String },
     #[error("{0} has no IPv6 network, though network.enableIPv6 is true")]
-    LacksIpv6(Networks),
-    /// `enableIPv6: false` with an IPv6 network.
+    MissingIpv6(Networks),
     #[error("{0} is IPv6, though network.enableIPv6 is false")]
-    UnwantedIpv6(IpNet),
-    /// A node's part would be larger than the whole.
+    UnexpectedIpv6(IpNet),
     #[error("network.podCIDR.perNode /{per_node} does not fit into the cluster's network {base}")]
-    PerNode {
-        /// How long the prefix of a node's network is to be.
-        per_node: u8,
-        /// The cluster's network.
-        base: IpNet,
-    },
+    PerNode { per_node: u8, base: IpNet },
 }
 
 pub(super) fn is_same_family(a: &IpNet, b: &IpNet) -> bool {
@@ -81,17 +50,17 @@ fn overlaps(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
-/// Whether networks could be pods', whatever else is known.
-pub(super) fn sound(nets: &[IpNet]) -> Result<(), Unfit> {
+/// Checks size, family and special-purpose ranges.
+pub(super) fn usable(nets: &[IpNet]) -> Result<(), InvalidCidrs> {
     for (nth, net) in nets.iter().enumerate() {
         if let Some(other) = nets[..nth].iter().find(|other| is_same_family(other, net)) {
-            return Err(Unfit::SameFamily(*other, *net));
+            return Err(InvalidCidrs::SameFamily(*other, *net));
         }
         if net.max_prefix_len() - net.prefix_len() < 2 {
-            return Err(Unfit::TooSmall(*net));
+            return Err(InvalidCidrs::TooSmall(*net));
         }
         if let Some(special) = net::special_purpose(net) {
-            return Err(Unfit::Reserved {
+            return Err(InvalidCidrs::Reserved {
                 net: *net,
                 reserved: special.net,
                 purpose: special.purpose,
@@ -101,12 +70,14 @@ pub(super) fn sound(nets: &[IpNet]) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Whether networks are apart from those of services.
-pub(super) fn apart(nets: &[IpNet], network: &Network) -> Result<(), Unfit> {
+pub(super) fn disjoint_from_services(
+    nets: &[IpNet],
+    network: &Network,
+) -> Result<(), InvalidCidrs> {
     for net in nets {
         let Networks(services) = &network.service_cidr;
         if let Some(service) = services.iter().find(|service| overlaps(service, net)) {
-            return Err(Unfit::Service {
+            return Err(InvalidCidrs::Service {
                 net: *net,
                 service: *service,
             });
@@ -115,23 +86,22 @@ pub(super) fn apart(nets: &[IpNet], network: &Network) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Whether a node's networks are what the configuration says about all nodes'.
-pub(super) fn agrees(local: &[IpNet], network: &Network) -> Result<(), Unfit> {
-    apart(local, network)?;
+/// Checks `serviceCIDR` and `enableIPv6`.
+pub(super) fn matches_config(local: &[IpNet], network: &Network) -> Result<(), InvalidCidrs> {
+    disjoint_from_services(local, network)?;
     let ipv6 = local.iter().find(|net| net.addr().is_ipv6());
     match (network.enable_ipv6, ipv6) {
-        (Some(true), None) => Err(Unfit::LacksIpv6(Networks(local.to_vec()))),
-        (Some(false), Some(net)) => Err(Unfit::UnwantedIpv6(*net)),
+        (Some(true), None) => Err(InvalidCidrs::MissingIpv6(Networks(local.to_vec()))),
+        (Some(false), Some(net)) => Err(InvalidCidrs::UnexpectedIpv6(*net)),
         _ => Ok(()),
     }
 }
 
-/// Whether a node's networks are in the cluster's. A family that the cluster has no network of is
-/// let pass.
-pub(super) fn within(local: &[IpNet], base: &[IpNet], origin: &str) -> Result<(), Unfit> {
+/// Checks that pod CIDRs are within the cluster CIDR of their family, if it is known.
+pub(super) fn within(local: &[IpNet], base: &[IpNet], origin: &str) -> Result<(), InvalidCidrs> {
     for (net, base) in pairs(local, base) {
         if !base.contains(net) {
-            return Err(Unfit::OutsideBase {
+            return Err(InvalidCidrs::OutsideBase {
                 net: *net,
                 base: *base,
                 origin: origin.to_owned(),
@@ -141,12 +111,12 @@ pub(super) fn within(local: &[IpNet], base: &[IpNet], origin: &str) -> Result<()
     Ok(())
 }
 
-/// As [`within`], and only a part of them.
-pub(super) fn is_part(local: &[IpNet], base: &[IpNet], origin: &str) -> Result<(), Unfit> {
+/// Like [`within`], but a pod CIDR must not be the whole cluster CIDR.
+pub(super) fn is_part(local: &[IpNet], base: &[IpNet], origin: &str) -> Result<(), InvalidCidrs> {
     within(local, base, origin)?;
     match pairs(local, base).find(|(net, base)| net == base) {
         None => Ok(()),
-        Some((net, _)) => Err(Unfit::IsBase {
+        Some((net, _)) => Err(InvalidCidrs::IsBase {
             net: *net,
             origin: origin.to_owned(),
         }),
@@ -163,13 +133,13 @@ fn pairs<'a>(
         .filter(|(net, base)| is_same_family(net, base))
 }
 
-/// What is allowed, but hardly meant.
+/// Values that are allowed but probably a mistake.
 pub(super) fn warnings(local: &[IpNet], base: &[IpNet]) -> Vec<String> {
     let has =
         |nets: &[IpNet], is_kind: fn(&IpAddr) -> bool| nets.iter().any(|net| is_kind(&net.addr()));
     let mut warnings = Vec::new();
     for net in local {
-        // Network address, gateway and broadcast are no pod's.
+        // Network address, gateway and broadcast are not available to pods.
         if let IpNet::V4(v4) = net
             && v4.prefix_len() > SMALL_IPV4
         {
@@ -215,7 +185,7 @@ mod tests {
     #[case("100.128.0.0/10")]
     #[case("240.0.0.0/8")]
     fn such_networks_are_sound(#[case] text: &str) {
-        assert_eq!(sound(&nets(text)), Ok(()));
+        assert_eq!(usable(&nets(text)), Ok(()));
     }
 
     #[rstest]
@@ -238,9 +208,9 @@ mod tests {
     #[case("ff02::/64", "multicast")]
     #[case("fd7a:115c:a1e0:1::/64", "tailnet's own")]
     #[case("64:ff9b::a00:0/104", "NAT64")]
-    fn such_networks_are_not(#[case] text: &str, #[case] trouble: &str) {
-        let error = sound(&nets(text)).unwrap_err().to_string();
-        assert!(error.contains(trouble), "{error}");
+    fn such_networks_are_not(#[case] text: &str, #[case] problem: &str) {
+        let error = usable(&nets(text)).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
     }
 
     #[rstest]
@@ -249,7 +219,7 @@ mod tests {
     #[case("10.0.0.0/8", "10.96.0.0/12", false)]
     #[case("10.244.1.0/24,fd00:1::/64", "10.96.0.0/12,fd00:1::/112", false)]
     #[case("10.244.1.0/24", "", true)]
-    fn pods_and_services_have_networks_apart(
+    fn pod_and_service_cidrs_are_disjoint(
         #[case] local: &str,
         #[case] services: &str,
         #[case] is_fit: bool,
@@ -258,7 +228,7 @@ mod tests {
             service_cidr: services.parse().unwrap(),
             ..Network::default()
         };
-        assert_eq!(agrees(&nets(local), &network).is_ok(), is_fit);
+        assert_eq!(matches_config(&nets(local), &network).is_ok(), is_fit);
     }
 
     #[rstest]
@@ -269,18 +239,18 @@ mod tests {
     #[case(Some(false), "10.244.1.0/24", None)]
     #[case(Some(true), "10.244.1.0/24", Some("enableIPv6 is true"))]
     #[case(Some(false), "10.244.1.0/24,fd00:1::/64", Some("enableIPv6 is false"))]
-    fn enable_ipv6_must_be_true_of_the_networks(
+    fn enable_ipv6_must_match_the_pod_cidrs(
         #[case] enable_ipv6: Option<bool>,
         #[case] local: &str,
-        #[case] trouble: Option<&str>,
+        #[case] problem: Option<&str>,
     ) {
         let network = Network {
             enable_ipv6,
             ..Network::default()
         };
-        match (agrees(&nets(local), &network), trouble) {
+        match (matches_config(&nets(local), &network), problem) {
             (Ok(()), None) => {}
-            (Err(error), Some(trouble)) => assert!(error.to_string().contains(trouble), "{error}"),
+            (Err(error), Some(problem)) => assert!(error.to_string().contains(problem), "{error}"),
             (result, _) => panic!("{result:?}"),
         }
     }
@@ -292,7 +262,7 @@ mod tests {
     #[case("10.1.1.0/24", "10.244.0.0/16", false, false)]
     #[case("10.244.1.0/24,fd01::/64", "10.244.0.0/16,fd00::/56", false, false)]
     #[case("10.244.1.0/24,fd01::/64", "10.244.0.0/16", true, true)]
-    fn a_nodes_network_is_a_part_of_the_clusters(
+    fn a_pod_cidr_is_part_of_the_cluster_cidr(
         #[case] local: &str,
         #[case] base: &str,
         #[case] is_within: bool,
@@ -311,7 +281,7 @@ mod tests {
     #[case("10.244.1.0/24", "", &["IPv4 network is not known"])]
     #[case("10.244.1.0/24,fd00::/64", "10.244.0.0/16", &["IPv6 network is not known"])]
     #[case("10.244.1.0/24", "10.244.0.0/16,fd00::/56", &["this node has none of it"])]
-    fn what_is_hardly_meant_is_said(
+    fn a_likely_mistake_is_a_warning(
         #[case] local: &str,
         #[case] base: &str,
         #[case] expected: &[&str],

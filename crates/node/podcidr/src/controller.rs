@@ -12,7 +12,7 @@ use node_core::{KubeNodes, NodeName};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Discovery, Question, discover};
+use crate::{Discovery, DiscoveryInput, discover};
 
 /// How soon the sources are read again if the pod CIDRs are unknown.
 const RETRY: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub struct PodCidrController {
 
 /// Reads all sources now; blocks.
 pub fn discover_now(node: &NodeName, config: &Config, kube_nodes: &KubeNodes) -> Discovery {
-    discover(&Question {
+    discover(&DiscoveryInput {
         root: Path::new("/"),
         node,
         network: &config.network,

@@ -1,11 +1,11 @@
-//! A discovery in words: what `headcni-daemon podcidr` prints, and what an error lists.
+//! The explanation of a discovery, for `headcni-daemon podcidr` and for errors.
 
 use std::fmt;
 
-use super::{Discovery, Looked, Verdict};
+use super::{Discovery, SourceReport, SourceResult};
 use node_config::Networks;
 
-/// One line for the outcome, one for each source in the ladder's order, one for each warning.
+/// A line for the outcome, for each source and for each warning.
 impl fmt::Display for Discovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = &self.node;
@@ -22,12 +22,12 @@ impl fmt::Display for Discovery {
             Err(_) => writeln!(f, "node {node}: not known")?,
         }
         writeln!(f)?;
-        for Looked { source, verdict } in &self.looked {
-            match verdict {
-                Verdict::Won(what) => writeln!(f, "=> {source}: {what}")?,
-                Verdict::Refused(why) => writeln!(f, "!! {source}: {why}")?,
-                Verdict::Passed(why) => writeln!(f, "   {source}: {why}")?,
-                Verdict::NotReached => writeln!(f, "   {source}: not reached")?,
+        for SourceReport { source, result } in &self.sources {
+            match result {
+                SourceResult::Selected(what) => writeln!(f, "=> {source}: {what}")?,
+                SourceResult::Rejected(why) => writeln!(f, "!! {source}: {why}")?,
+                SourceResult::Skipped(why) => writeln!(f, "   {source}: {why}")?,
+                SourceResult::NotReached => writeln!(f, "   {source}: not reached")?,
             }
         }
         if let Err(error) = &self.outcome {
@@ -40,11 +40,11 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// What sources said who didn't win, in one line; those that say the same stand together.
-pub(super) fn list(looked: &[Looked]) -> String {
+/// The skipped and rejected sources in one line, grouped by reason.
+pub(super) fn list(sources: &[SourceReport]) -> String {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
-    for Looked { source, verdict } in looked {
-        let (Verdict::Passed(why) | Verdict::Refused(why)) = verdict else {
+    for SourceReport { source, result } in sources {
+        let (SourceResult::Skipped(why) | SourceResult::Rejected(why)) = result else {
             continue;
         };
         match groups.iter_mut().find(|(known, _)| known == why) {

@@ -1,7 +1,4 @@
-//! Files on a node that may say which networks its pods get, and how they are read.
-//!
-//! They belong to others and may be anything: only regular files of a bounded size are read, and
-//! only as far as what is looked for.
+//! Files of Kubernetes and k3s that may contain pod CIDRs. Only small regular files are read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,53 +14,50 @@ use node_core::node_name::NodeName;
 
 /// Files of Kubernetes are a few KiB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// More drop-ins than that are not looked at.
 const MAX_DROP_INS: usize = 64;
-/// How many entries of a directory are looked at in search of drop-ins.
 const MAX_ENTRIES: usize = 4096;
 
-/// A file that may say something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// As a person knows it, without the root.
+pub(super) struct SourceFile {
+    /// Without the root.
     pub(super) path: PathBuf,
     echo: Echo,
-    /// Why there is nothing to read, if that is known already.
+    /// Why there is nothing to read.
     absent: Option<&'static str>,
 }
 
-/// All places on a node, the first of which that says something counts.
-pub(super) fn places(root: &Path, node: &NodeName) -> Vec<Place> {
+/// All files in order of precedence.
+pub(super) fn places(root: &Path, node: &NodeName) -> Vec<SourceFile> {
     let k3s_agent = Path::new("/var/lib/rancher/k3s/agent/etc");
     let k3s = Path::new("/etc/rancher/k3s");
     let kubernetes = Path::new("/etc/kubernetes");
 
     let mut places = vec![
-        Place::file(k3s_agent.join(format!("node-{node}.yaml"))),
-        Place::kubeconfig(k3s.join("k3s.yaml")),
-        Place::file(k3s_agent.join("kubelet.config")),
+        SourceFile::file(k3s_agent.join(format!("node-{node}.yaml"))),
+        SourceFile::kubeconfig(k3s.join("k3s.yaml")),
+        SourceFile::file(k3s_agent.join("kubelet.config")),
     ];
     places.extend(drop_ins(root, &k3s_agent.join("kubelet.conf.d"), "conf"));
     places.extend(drop_ins(root, &k3s.join("config.yaml.d"), "yaml"));
     places.extend([
-        Place::file(k3s.join("config.yaml")),
-        Place::file(PathBuf::from("/var/lib/kubelet/config.yaml")),
-        Place::file(kubernetes.join("kubeadm-config.yaml")),
-        Place::kubeconfig(kubernetes.join("admin.conf")),
-        Place::file(kubernetes.join("manifests/kube-controller-manager.yaml")),
-        Place::file(kubernetes.join("manifests/kube-apiserver.yaml")),
+        SourceFile::file(k3s.join("config.yaml")),
+        SourceFile::file(PathBuf::from("/var/lib/kubelet/config.yaml")),
+        SourceFile::file(kubernetes.join("kubeadm-config.yaml")),
+        SourceFile::kubeconfig(kubernetes.join("admin.conf")),
+        SourceFile::file(kubernetes.join("manifests/kube-controller-manager.yaml")),
+        SourceFile::file(kubernetes.join("manifests/kube-apiserver.yaml")),
     ]);
     places
 }
 
-/// The drop-ins of a directory, the last one first: it is the one that counts to whom they belong.
-fn drop_ins(root: &Path, dir: &Path, extension: &str) -> Vec<Place> {
+/// The drop-ins of a directory, last one first: it has precedence.
+fn drop_ins(root: &Path, dir: &Path, extension: &str) -> Vec<SourceFile> {
     let nothing = |why| {
         let path = dir.join(format!("*.{extension}"));
         let absent = Some(why);
-        vec![Place {
+        vec![SourceFile {
             absent,
-            ..Place::file(path)
+            ..SourceFile::file(path)
         }]
     };
     let names = match list(root, dir, extension) {
@@ -80,10 +74,10 @@ fn drop_ins(root: &Path, dir: &Path, extension: &str) -> Vec<Place> {
         return nothing("too many files");
     }
     let paths = names.iter().rev().map(|name| dir.join(name));
-    paths.map(Place::file).collect()
+    paths.map(SourceFile::file).collect()
 }
 
-impl Place {
+impl SourceFile {
     fn file(path: PathBuf) -> Self {
         Self {
             path,
@@ -100,7 +94,6 @@ impl Place {
         }
     }
 
-    /// Reads it. The error is why nothing can be said.
     pub(super) fn read(&self, root: &Path) -> Result<Report, String> {
         if let Some(absent) = self.absent {
             return Err(absent.to_owned());
@@ -115,7 +108,7 @@ impl Place {
 }
 
 fn read(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe would let us wait, a terminal could become ours.
+    // A pipe would block; a terminal could become the controlling one.
     let file = File::from(open(root, path, OFlags::NONBLOCK | OFlags::NOCTTY)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -128,7 +121,7 @@ fn read(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a directory with this extension, in order.
+/// The sorted file names with this extension.
 fn list(root: &Path, dir: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     let dir = rustix::fs::Dir::new(open(root, dir, OFlags::DIRECTORY)?)?;
     let mut names = Vec::new();
@@ -146,7 +139,7 @@ fn list(root: &Path, dir: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     Ok(names)
 }
 
-/// Opens what a path means to those whose root directory is `root`.
+/// Opens a path with `root` as root directory.
 fn open(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
     if root == Path::new("/") {
@@ -156,7 +149,7 @@ fn open(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let mut tries = 0;
     loop {
-        // EAGAIN: something was renamed meanwhile, see openat2(2).
+        // EAGAIN: a rename interfered, see openat2(2).
         match rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
             Err(Errno::AGAIN) if tries < 8 => tries += 1,
             result => return Ok(result?),

@@ -1,31 +1,29 @@
-//! A node's part of the cluster's networks, guessed from its name.
+//! Derives a pod CIDR from the node name.
 //!
-//! The hash is FNV-1a with 64 bits, of which the lowest are the number of the node's part. It is
-//! short, everybody's, and it stays as it is: another result would give a node other addresses.
-//! Names that differ in a number at their end, as most nodes' do, collide less often than chance
-//! would have it, because the lowest bits of FNV-1a mix little; a hash that mixes well is worse
-//! here. docs/podcidr.md has numbers.
+//! The lowest bits of the 64-bit FNV-1a hash select the subnet of the cluster CIDR. The hash must
+//! never change, or nodes would get other addresses. Numbered names collide less often than by
+//! chance, because the lowest bits of FNV-1a mix little. docs/podcidr.md has figures.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::check::Unfit;
+use super::check::InvalidCidrs;
 use node_config::PerNode;
 use node_core::hash::fnv1a;
 use node_core::node_name::NodeName;
 
-/// What a node gets if nobody says anything, not even the cluster's networks.
+/// The pod CIDR if not even the cluster CIDR is known.
 pub(super) fn default_network() -> IpNet {
     Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 24).into()
 }
 
-/// The node's part of each of the cluster's networks: in all of them the one with the same number.
+/// The subnet with the same number in each cluster CIDR.
 pub(super) fn from_name(
     node: &NodeName,
     base: &[IpNet],
     per_node: PerNode,
-) -> Result<Vec<IpNet>, Unfit> {
+) -> Result<Vec<IpNet>, InvalidCidrs> {
     let lengths = |base: &IpNet| match base {
         IpNet::V4(_) => per_node.ipv4,
         IpNet::V6(_) => per_node.ipv6,
@@ -34,26 +32,26 @@ pub(super) fn from_name(
     for net in base {
         let per_node = lengths(net);
         let own = per_node.checked_sub(net.prefix_len());
-        let own = own.ok_or(Unfit::PerNode {
+        let own = own.ok_or(InvalidCidrs::PerNode {
             per_node,
             base: *net,
         })?;
         bits = bits.min(u32::from(own));
     }
-    // All parts of the smallest one; a shift by 64 would overflow.
+    // A shift by 64 would overflow.
     let mask = 1_u64.checked_shl(bits).map_or(u64::MAX, |count| count - 1);
     let number = fnv1a(node.as_str().as_bytes()) & mask;
     let parts = base.iter().map(|net| part(net, lengths(net), number));
     Ok(parts.collect())
 }
 
-/// The part with this number of all parts of a network that have this length.
+/// The subnet with this prefix length and number.
 fn part(base: &IpNet, length: u8, number: u64) -> IpNet {
     match base {
         IpNet::V4(base) => {
             let shift = u32::from(32 - length);
-            let offset =
-                u32::try_from(number << shift).expect("the number is less than there are parts");
+            let offset = u32::try_from(number << shift)
+                .expect("the number is less than the count of subnets");
             let address = Ipv4Addr::from_bits(base.network().to_bits() | offset);
             Ipv4Net::new_assert(address, length).into()
         }
@@ -96,7 +94,7 @@ mod tests {
         assert_eq!(fnv1a(text.as_bytes()), expected);
     }
 
-    /// These never change: nodes have their addresses by them.
+    /// These must never change.
     #[rstest]
     #[case("worker-1", "10.244.0.0/16", "/24", "10.244.237.0/24")]
     #[case("worker-2", "10.244.0.0/16", "/24", "10.244.212.0/24")]
@@ -118,7 +116,7 @@ mod tests {
     )]
     #[case("worker-1", "fd00:244::/48", "/64", "fd00:244:0:ebed::/64")]
     #[case("worker-1", "fd00::/8", "/126", "fd00::9244:fb16:409f:afb4/126")]
-    fn a_name_has_always_the_same_part(
+    fn a_name_always_gets_the_same_subnet(
         #[case] node: &str,
         #[case] base: &str,
         #[case] per_node: &str,
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_larger_than_the_whole_is_refused() {
+    fn a_subnet_larger_than_the_cluster_cidr_is_refused() {
         let error = guess("a", "10.244.0.0/16,fd00::/72", "/24,/64").unwrap_err();
         assert_eq!(
             error,
@@ -146,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_is_inside_and_has_the_right_length(
+        fn a_subnet_is_within_the_cluster_cidr(
             node in "[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?",
             address in any::<(u32, u128)>(),
             lengths in (1_u8..=30, 1_u8..=126),
@@ -177,7 +175,7 @@ mod tests {
         }
 
         #[test]
-        fn both_families_have_the_part_of_the_same_number(node in "[a-z][a-z0-9]{0,20}") {
+        fn both_families_use_the_same_subnet_number(node in "[a-z][a-z0-9]{0,20}") {
             let base = "10.0.0.0/8,fd00::/48".parse::<Networks>().unwrap().0;
             let parts = from_name(&name(&node), &base, PerNode::default()).unwrap();
             let [IpNet::V4(v4), IpNet::V6(v6)] = parts[..] else { panic!("{parts:?}") };

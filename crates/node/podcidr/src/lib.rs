@@ -1,113 +1,91 @@
-//! Which addresses this node's pods get: the node's networks, and the whole cluster's.
+//! Discovers the pod CIDRs of this node and the cluster CIDRs.
 //!
-//! Sources are asked in the order of a ladder, and the first that knows wins: the configuration,
-//! `NODE_POD_CIDR`, files of Kubernetes and k3s on this node, the Node object of the Kubernetes API; and,
-//! if that is allowed, a guess.
-//! Whatever wins is checked. [`Discovery`] says what was looked at and why it counted or did not.
-//! docs/podcidr.md explains it to users.
+//! The first source that has a pod CIDR is selected: the configuration, `NODE_POD_CIDR`, files of
+//! Kubernetes and k3s, the Node object, and, if allowed, a guess. The result is validated, and
+//! [`Discovery`] explains every source. See docs/podcidr.md.
 
 mod check;
 pub mod controller;
 mod explain;
 mod files;
 mod guess;
-mod ladder;
+mod resolver;
 mod scan;
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-pub use check::Unfit;
+pub use check::InvalidCidrs;
 
 use node_config::Network;
 use node_core::pod_cidrs::VARIABLE;
 use node_core::{AssignedCidrs, CidrSource, NodeName, PodCidrs};
 
-/// What a discovery begins with.
+/// The input of a discovery.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// Where the node's files are: `/`, unless the node's root is mounted elsewhere.
+pub struct DiscoveryInput<'a> {
+    /// The root directory of the node: `/`, unless it is mounted elsewhere.
     pub root: &'a Path,
-    /// The node.
     pub node: &'a NodeName,
-    /// What the configuration says.
     pub network: &'a Network,
     /// The value of [`VARIABLE`].
     pub variable: Option<&'a OsStr>,
-    /// What the Kubernetes API says.
     pub kubernetes: AssignedCidrs<'a>,
 }
 
-/// What was found out, and how.
+/// The result of a discovery, and its explanation.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    /// The node.
     pub node: NodeName,
-    /// Its networks, or why they are not known.
     pub outcome: Result<PodCidrs, PodCidrError>,
-    /// All sources in the ladder's order, with what each of them says.
-    pub looked: Vec<Looked>,
-    /// What is allowed, but hardly meant.
+    /// All sources in order of precedence.
+    pub sources: Vec<SourceReport>,
+    /// Values that are allowed but probably a mistake.
     pub warnings: Vec<String>,
 }
 
-/// A source, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
-    /// The source.
+pub struct SourceReport {
     pub source: CidrSource,
-    /// What came of it.
-    pub verdict: Verdict,
+    pub result: SourceResult,
 }
 
-/// What came of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It says the node's networks, and no source above it does.
-    Won(String),
-    /// It says something that can't be: that is an error.
-    Refused(String),
-    /// It does not say the node's networks; why.
-    Passed(String),
-    /// A source above it has won or was refused, so that it wasn't looked at.
+pub enum SourceResult {
+    /// It has the pod CIDRs.
+    Selected(String),
+    /// It has invalid pod CIDRs, which is an error.
+    Rejected(String),
+    /// Why it has no usable pod CIDR.
+    Skipped(String),
+    /// A source of higher precedence was selected or rejected.
     NotReached,
 }
 
-/// Why a node's networks are not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodCidrError {
-    /// A source says something that can't be, and nobody below it is asked instead.
-    #[error("{origin}: {trouble}")]
-    Unfit {
-        /// Who says it.
+    /// A source is invalid. Sources of lower precedence are not tried.
+    #[error("{origin}: {problem}")]
+    InvalidCidrs {
         origin: CidrSource,
-        /// What is wrong.
-        trouble: Unfit,
+        problem: InvalidCidrs,
     },
-    /// The Kubernetes API is to say it, and has not yet.
+    /// The Kubernetes API has not provided the pod CIDR yet.
     #[error("the PodCIDR of node {node} is awaited from the Kubernetes API: {why}")]
-    Awaited {
-        /// The node.
-        node: NodeName,
-        /// What is waited for.
-        why: &'static str,
-    },
-    /// Nobody says it.
+    Awaited { node: NodeName, why: &'static str },
     #[error(
-        "the PodCIDR of node {node} is not known: looked at {}; set network.podCIDR.nodes.{node} or \
+        "the PodCIDR of node {node} is not known: tried {}; set network.podCIDR.nodes.{node} or \
          network.podCIDR.nodeLocal or {VARIABLE}, or allow a guess by network.podCIDR.allowGuess \
          and network.podCIDR.base",
-        explain::list(looked)
+        explain::list(sources)
     )]
     Unknown {
-        /// The node.
         node: NodeName,
-        /// What was looked at.
-        looked: Vec<Looked>,
+        sources: Vec<SourceReport>,
     },
 }
 
-/// Finds out a node's networks. It reads files, so it blocks.
-pub fn discover(question: &Question<'_>) -> Discovery {
-    ladder::climb(question)
+/// Discovers the pod CIDRs of a node. It reads files, so it blocks.
+pub fn discover(input: &DiscoveryInput<'_>) -> Discovery {
+    resolver::resolve(input)
 }

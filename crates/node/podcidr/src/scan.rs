@@ -1,8 +1,6 @@
-//! What a text says about networks of pods: the node's own, and the whole cluster's.
+//! Finds pod CIDRs and cluster CIDRs in YAML files of Kubernetes and k3s, and in flags.
 //!
-//! The text is a YAML file of Kubernetes or k3s, or lines with flags. It may hold credentials, so
-//! nothing of it is kept but the values of the keys that are looked for; a complaint names a place
-//! in the text, never the text.
+//! A file may contain credentials: only values of known keys are stored, and errors never quote it.
 
 mod flags;
 mod lines;
@@ -12,21 +10,16 @@ use ipnet::IpNet;
 
 use node_config::Networks;
 
-/// No file says it more often than that.
 const MAX_FINDINGS: usize = 64;
-/// A list of networks has no more.
 const MAX_VALUES: usize = 8;
-/// The longest text of a network in each family, with room.
 const MAX_VALUE_BYTES: usize = 128;
 
-/// Whose networks a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Node,
     Cluster,
 }
 
-/// A key that names networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     name: &'static str,
@@ -70,7 +63,6 @@ impl Key {
     }
 }
 
-/// A key with what stands behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     key: Key,
@@ -79,9 +71,7 @@ struct Finding {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
-    /// One text, or the texts of a list.
     Texts(Vec<String>),
-    /// Something that can't be a network.
     Wrong,
 }
 
@@ -102,7 +92,6 @@ impl Value {
     }
 }
 
-/// All that was found in a text, in its order.
 #[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
 
@@ -114,41 +103,35 @@ impl Findings {
     }
 }
 
-/// Where a text stops being YAML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct SyntaxError {
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
-/// What a text says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The node's own networks.
-    pub(super) node: Said,
-    /// The whole cluster's.
-    pub(super) cluster: Said,
-    /// Set if it is no YAML and was read line by line.
-    pub(super) broken: Option<Broken>,
+    pub(super) node: ScopeCidrs,
+    pub(super) cluster: ScopeCidrs,
+    /// Set if it is not YAML and was read line by line.
+    pub(super) broken: Option<SyntaxError>,
 }
 
-/// What a text says about networks of one scope.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// Networks, and the key that names them.
+pub(super) struct ScopeCidrs {
+    /// The CIDRs and their key.
     pub(super) networks: Option<(&'static str, Vec<IpNet>)>,
-    /// What it says, too, and can't be used.
-    pub(super) troubles: Vec<String>,
+    /// Invalid values.
+    pub(super) problems: Vec<String>,
 }
 
-/// Whether a complaint about a value may show the value.
+/// Whether an error may quote a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Echo {
     Values,
     Nothing,
 }
 
-/// Looks for networks in a text.
 pub(super) fn scan(text: &str, echo: Echo) -> Report {
     let (findings, broken) = match yaml::documents(text) {
         Ok(findings) => (findings, None),
@@ -161,42 +144,41 @@ pub(super) fn scan(text: &str, echo: Echo) -> Report {
     }
 }
 
-/// The networks that all findings of a scope agree on: one of them may leave out a family that
-/// another one has, as `podCIDR` and `podCIDRs` do.
-fn agree(findings: &Findings, scope: Scope, echo: Echo) -> Said {
-    let mut said = Said::default();
+/// The CIDRs on which all findings agree. One may omit a family, as `podCIDR` beside `podCIDRs`.
+fn agree(findings: &Findings, scope: Scope, echo: Echo) -> ScopeCidrs {
+    let mut found = ScopeCidrs::default();
     let Findings(findings) = findings;
     for Finding { key, value } in findings.iter().filter(|f| f.key.scope == scope) {
         let name = key.name;
         let networks = match networks(value) {
             Ok(networks) => networks,
-            Err(trouble) => {
-                let trouble = match echo {
-                    Echo::Values => trouble,
+            Err(problem) => {
+                let problem = match echo {
+                    Echo::Values => problem,
                     Echo::Nothing => "it is no network".to_owned(),
                 };
-                said.troubles.push(format!("{name}: {trouble}"));
+                found.problems.push(format!("{name}: {problem}"));
                 continue;
             }
         };
-        match &said.networks {
-            None => said.networks = Some((name, networks)),
+        match &found.networks {
+            None => found.networks = Some((name, networks)),
             Some((_, before)) if networks.iter().all(|net| before.contains(net)) => {}
             Some((_, before)) if before.iter().all(|net| networks.contains(net)) => {
-                said.networks = Some((name, networks));
+                found.networks = Some((name, networks));
             }
             Some((first, before)) => {
-                said.troubles = vec![format!(
+                found.problems = vec![format!(
                     "{first} is {}, but {name} is {}",
                     Networks(before.clone()),
                     Networks(networks)
                 )];
-                said.networks = None;
-                return said;
+                found.networks = None;
+                return found;
             }
         }
     }
-    said
+    found
 }
 
 fn networks(value: &Value) -> Result<Vec<IpNet>, String> {

@@ -1,32 +1,31 @@
-//! Undoes every attachment, for a node that is to be without us.
+//! Detaches every pod, for uninstall.
 
 use std::path::PathBuf;
 
-use super::collect::{Collected, collect_record};
+use super::gc::{GcOutcome, delete_orphan};
 use super::key::Key;
-use super::look::Look;
-use super::place::{Keeper, Place};
+use super::observe::ObservedPods;
+use super::paths::{LeaseOwnership, PodPaths};
 use node_core::error::display_chain;
 
-/// Undoes all attachments on record, whether their pods live or not; blocks. Returns those that are
-/// undone, and what went wrong with the others.
-pub fn detach_all(place: &Place) -> (Vec<Key>, Vec<String>) {
-    let look = Look::at(place);
-    let (mut detached, mut troubles) = (Vec::new(), look.troubles);
-    for (key, recorded) in &look.records {
-        match collect_record(place, key, &recorded.stamp, |_| true) {
-            Ok(Collected::Yes) => detached.push(key.clone()),
-            Ok(Collected::Changed) => troubles.push(format!(
-                "{key}: somebody works on it, or its record is damaged"
+/// Runs DEL for all attachments on record; blocks. Returns those that succeeded, and the errors.
+pub fn detach_all(paths: &PodPaths) -> (Vec<Key>, Vec<String>) {
+    let observed = ObservedPods::read(paths);
+    let (mut detached, mut errors) = (Vec::new(), observed.errors);
+    for (key, recorded) in &observed.records {
+        match delete_orphan(paths, key, &recorded.stamp, |_| true) {
+            Ok(GcOutcome::Deleted) => detached.push(key.clone()),
+            Ok(GcOutcome::Changed) => errors.push(format!(
+                "{key}: a CNI call is in progress, or its record is damaged"
             )),
-            Err(error) => troubles.push(format!("{key}: {}", display_chain(&error))),
+            Err(error) => errors.push(format!("{key}: {}", display_chain(&error))),
         }
     }
-    (detached, troubles)
+    (detached, errors)
 }
 
-/// The directory with the leases of our network, if nobody else keeps any there.
-pub fn own_leases(place: &Place) -> Option<PathBuf> {
-    let store = place.lease_store()?;
-    (place.leases.keeper == Keeper::Native).then(|| store.dir().to_owned())
+/// The lease directory of our network, unless it is shared.
+pub fn own_lease_dir(paths: &PodPaths) -> Option<PathBuf> {
+    let store = paths.lease_store()?;
+    (paths.leases.ownership == LeaseOwnership::Native).then(|| store.dir().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Which attachment is meant.
+//! The identity of an attachment.
 
 use std::fmt;
 
@@ -8,16 +8,14 @@ use cni::{Attachment, CniArgs, ContainerId, IfName, NetworkName};
 /// One interface of one container on one network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The network.
     pub network: NetworkName,
-    /// The container.
     pub container: ContainerId,
-    /// The interface in the container.
+    /// In the container.
     pub ifname: IfName,
 }
 
 impl Key {
-    /// The attachment of these names; `None` if there can't be one.
+    /// `None` if a name is invalid.
     pub fn new(network: &str, container: &str, ifname: &str) -> Option<Self> {
         Some(Self {
             network: NetworkName::new(network).ok()?,
@@ -26,9 +24,9 @@ impl Key {
         })
     }
 
-    /// The attachment that an event is about; `None` if there can't be one.
+    /// The attachment of an event; `None` if a name is invalid.
     pub fn of(event: &Event) -> Option<Self> {
-        /// The longest name that a file can have: there is a record of that name, or was.
+        /// `NAME_MAX`: the record has that name.
         const MAX_BYTES: usize = 255;
         let names = [&event.network, &event.container];
         if names.iter().any(|name| name.len() > MAX_BYTES) {
@@ -37,12 +35,12 @@ impl Key {
         Self::new(&event.network, &event.container, &event.ifname)
     }
 
-    /// The name of its link on the host, if it has one of ours.
+    /// The name of its managed link on the host.
     pub fn host_link(&self) -> String {
         attachment::link::host_name(&self.container, &self.ifname)
     }
 
-    /// As the store of records has it, in no namespace.
+    /// As the record store takes it, without a netns.
     pub fn attachment(&self) -> Attachment {
         Attachment {
             container: self.container.clone(),

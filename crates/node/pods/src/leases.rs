@@ -1,77 +1,62 @@
-//! Where the leases of this node's pods are, remembered over restarts.
+//! Refuses to change the lease store while pods have leases in the old one.
 //!
-//! Other values of `cni.name`, `ipam.type` or `ipam.dataDir` mean another store, which is empty: new
-//! pods would get addresses that pods of the old one have. So such a change waits until the last of
-//! those is gone. It is the same whether SIGHUP or a start brings it.
+//! Other values of `cni.name`, `ipam.type` or `ipam.dataDir` mean another, empty store: new pods would
+//! get addresses that running pods have. So the change waits until the last of those is gone, whether
+//! it comes with SIGHUP or at start.
 
-mod home;
-mod known;
+mod location;
+mod locations;
 
 use std::path::PathBuf;
 
-pub use home::Home;
-pub use known::Known;
+pub use location::LeaseStoreLocation;
+pub use locations::LeaseStoreLocations;
 
-/// Why the CNI configuration may not name another place for leases.
 #[derive(Debug, thiserror::Error)]
 pub enum LeasesError {
-    /// Pods have leases in the old one.
     #[error(
-        "cni.name, ipam.type and ipam.dataDir put leases at {now}, and {pods} running pods have \
-         theirs at {before}: new pods would get their addresses a second time; drain the node \
-         first, or put the old values back"
+        "cni.name, ipam.type and ipam.dataDir select the lease store {now}, but {pods} running \
+         pods have leases in {before}: new pods would get the same addresses; drain the node first, \
+         or restore the old values"
     )]
     InUse {
-        /// Where leases would be.
         now: String,
-        /// Where they are.
         before: String,
-        /// How many pods have some there.
         pods: usize,
     },
-    /// Nobody knows whether pods have leases in the old one.
     #[error(
-        "cni.name, ipam.type and ipam.dataDir put leases at {now}, and it can't be told whether \
-         running pods have theirs at {before}: {trouble}; mend that, or put the old values back"
+        "cni.name, ipam.type and ipam.dataDir select the lease store {now}, but it is unknown \
+         whether running pods have leases in {before}: {error}; fix that, or restore the old values"
     )]
     Unknown {
-        /// Where leases would be.
         now: String,
-        /// Where they are.
         before: String,
-        /// What can't be looked at.
-        trouble: String,
+        error: String,
     },
-    /// The name of the network can't be used.
     #[error(transparent)]
     Name(#[from] cni::Error),
-    /// What has to be known after a restart can't be written.
     #[error("write {}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// How many pods that may live have leases somewhere, or why nobody knows.
-pub type Life = Result<usize, String>;
+/// The number of pods that may run and have leases in a store.
+pub type PodCount = Result<usize, String>;
 
-/// Whether the CNI configuration may put leases at `now`, by who lives at the other places.
-fn judge(now: &Home, others: impl IntoIterator<Item = (Home, Life)>) -> Result<(), LeasesError> {
-    for (home, life) in others {
-        let (now, before) = (now.to_string(), home.to_string());
-        match life {
+fn check_users(
+    now: &LeaseStoreLocation,
+    others: impl IntoIterator<Item = (LeaseStoreLocation, PodCount)>,
+) -> Result<(), LeasesError> {
+    for (location, count) in others {
+        let (now, before) = (now.to_string(), location.to_string());
+        match count {
             Ok(0) => {}
             Ok(pods) => return Err(LeasesError::InUse { now, before, pods }),
-            Err(trouble) => {
-                return Err(LeasesError::Unknown {
-                    now,
-                    before,
-                    trouble,
-                });
+            Err(error) => {
+                return Err(LeasesError::Unknown { now, before, error });
             }
         }
     }
@@ -83,25 +68,25 @@ mod tests {
     use super::*;
     use node_config::Config;
 
-    fn home(name: &str) -> Home {
+    fn location(name: &str) -> LeaseStoreLocation {
         let mut config = Config::default();
         config.cni.name = name.to_owned();
-        Home::of(&config)
+        LeaseStoreLocation::of(&config)
     }
 
     #[test]
-    fn only_the_certainty_that_nobody_lives_there_lets_leases_move() {
-        let (now, old) = (home("new"), home("old"));
-        let judged = |lives: &[Life]| {
-            let others = lives.iter().map(|life| (old.clone(), life.clone()));
-            judge(&now, others).map_err(|error| error.to_string())
+    fn the_lease_store_changes_only_if_provably_unused() {
+        let (now, old) = (location("new"), location("old"));
+        let check = |counts: &[PodCount]| {
+            let others = counts.iter().map(|count| (old.clone(), count.clone()));
+            check_users(&now, others).map_err(|error| error.to_string())
         };
-        assert_eq!(judged(&[]), Ok(()));
-        assert_eq!(judged(&[Ok(0), Ok(0)]), Ok(()));
-        let in_use = judged(&[Ok(0), Ok(3)]).unwrap_err();
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[Ok(0), Ok(0)]), Ok(()));
+        let in_use = check(&[Ok(0), Ok(3)]).unwrap_err();
         assert!(in_use.contains("3 running pods"), "{in_use}");
         assert!(in_use.contains("drain the node"), "{in_use}");
-        let unknown = judged(&[Err("the kernel is silent".to_owned())]).unwrap_err();
-        assert!(unknown.contains("the kernel is silent"), "{unknown}");
+        let unknown = check(&[Err("no netlink".to_owned())]).unwrap_err();
+        assert!(unknown.contains("no netlink"), "{unknown}");
     }
 }

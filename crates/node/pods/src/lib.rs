@@ -1,22 +1,21 @@
-//! The pods of this node: who is attached, and what those that are gone have left behind.
+//! The attached pods of this node, and garbage collection of orphans.
 //!
-//! Nothing here is kept: records, leases and the kernel tell everything, before a restart and after
-//! it. [`Pods`] is what the rest of the daemon has of it. [`judge`] decides, and is pure; `look`
-//! finds out; `collect` acts. What blocks says so, and is for a thread of its own.
+//! [`Pods`] is the interface. Records, leases and the kernel are the source of truth: `observe` reads
+//! them, [`orphan_policy`] decides and is pure, `gc` acts. Functions that block say so.
 
-mod collect;
 mod detach;
-pub mod judge;
-mod kernel;
+mod first_seen;
+mod gc;
+mod kernel_state;
 mod key;
+mod lease_users;
 pub mod leases;
-mod living;
-mod look;
-mod namespace;
+mod netns;
+mod observe;
+pub mod orphan_policy;
 mod orphans;
-mod place;
+mod paths;
 mod pool;
-mod sightings;
 mod view;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,75 +28,74 @@ use ruleset::host_ports::HostPort;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::leases::Home;
+use crate::leases::LeaseStoreLocation;
 use node_core::PodIps;
 use node_core::conditions::Condition;
 use node_core::error::display_chain;
 use node_core::metrics::{ByFamily, ByKind};
 use node_core::reconcile::{Reconciled, Telemetry};
 
-pub use detach::{detach_all, own_leases};
-pub use judge::Limits;
+pub use detach::{detach_all, own_lease_dir};
+pub use first_seen::Now;
 pub use key::Key;
+pub use orphan_policy::Limits;
 use orphans::Orphans;
-pub use orphans::{Kind, Tally};
-pub use place::{Keeper, Leases, Place};
-pub(crate) use place::{has_known_store, ipam_plugin, lease_dir};
+pub use orphans::{GcReport, Kind};
+pub use paths::{LeaseOwnership, LeaseSettings, PodPaths};
+pub(crate) use paths::{has_known_store, ipam_plugin, lease_dir};
 pub use pool::Pool;
-pub use sightings::Now;
 use view::View;
 pub use view::{Failure, PodLink};
 
-use look::Look;
-use namespace::Mounts;
+use netns::MountTable;
+use observe::ObservedPods;
 
-/// How often everything is looked at though nothing was missed.
+/// The interval of full resyncs.
 const RESYNC: Duration = Duration::from_mins(5);
-/// Looks that are asked for come no faster than this.
-const PAUSE: Duration = Duration::from_secs(2);
+/// The least time between two resyncs.
+const RESYNC_DELAY: Duration = Duration::from_secs(2);
 
-/// The pods of this node.
 pub struct Pods {
-    place: Mutex<Arc<Place>>,
+    paths: Mutex<Arc<PodPaths>>,
     view: View,
     orphans: Orphans,
-    missed: Arc<Notify>,
+    resync: Arc<Notify>,
     pod_ips: watch::Sender<Arc<PodIps>>,
     telemetry: Telemetry,
 }
 
 impl Pods {
-    /// Knows nobody yet: [`Pods::resync`] looks.
-    pub fn new(place: Place, telemetry: Telemetry) -> Arc<Self> {
+    /// Empty until the first [`Pods::resync`].
+    pub fn new(paths: PodPaths, telemetry: Telemetry) -> Arc<Self> {
         Arc::new(Self {
-            place: Mutex::new(Arc::new(place)),
+            paths: Mutex::new(Arc::new(paths)),
             view: View::default(),
             orphans: Orphans::default(),
-            missed: Arc::default(),
+            resync: Arc::default(),
             pod_ips: watch::Sender::default(),
             telemetry,
         })
     }
 
-    /// Where things are now, by a configuration that was loaded anew.
-    pub fn move_to(&self, place: Place) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(place);
-        self.missed();
+    /// Applies a changed configuration.
+    pub fn set_paths(&self, paths: PodPaths) {
+        *self.paths.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(paths);
+        self.request_resync();
     }
 
-    fn place(&self) -> Arc<Place> {
-        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&place)
+    fn paths(&self) -> Arc<PodPaths> {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&paths)
     }
 
-    /// Something may have been missed: everything is looked at soon.
-    pub fn missed(&self) {
-        self.missed.notify_one();
+    /// An event may be lost: read everything soon.
+    pub fn request_resync(&self) {
+        self.resync.notify_one();
     }
 
-    /// Requests a resync, for those that only know that something may have changed.
+    /// Notify it to request a resync.
     pub fn resync_request(&self) -> Arc<Notify> {
-        Arc::clone(&self.missed)
+        Arc::clone(&self.resync)
     }
 
     /// The addresses of all attached pods.
@@ -105,48 +103,50 @@ impl Pods {
         self.pod_ips.subscribe()
     }
 
-    /// Takes note of a call that the plugin tells of: its record says what became of it.
-    pub async fn told(self: &Arc<Self>, event: Event) {
+    /// Updates the attachment that an event of the plugin is about, from its record.
+    pub async fn handle_event(self: &Arc<Self>, event: Event) {
         let pods = Arc::clone(self);
-        // It fails only if the process ends.
-        let _ = tokio::task::spawn_blocking(move || pods.note(&event)).await;
+        // Fails only if the process ends.
+        let _ = tokio::task::spawn_blocking(move || pods.handle_event_blocking(&event)).await;
     }
 
     /// As [`Pods::told`]; blocks.
-    pub fn note(&self, event: &Event) {
+    pub fn handle_event_blocking(&self, event: &Event) {
         let Some(key) = Key::of(event) else {
-            tracing::debug!("an event of no attachment that can be");
+            tracing::debug!("ignoring an event with invalid names");
             return;
         };
-        self.view.note_failure(&key, event);
-        let look = Look::at_one(&self.place(), &key);
-        for trouble in &look.troubles {
-            tracing::warn!(%key, %trouble, "what became of a call can't be told");
-            self.missed();
+        self.view.record_failure(&key, event);
+        let observed = ObservedPods::read_one_attachment(&self.paths(), &key);
+        for error in &observed.errors {
+            tracing::warn!(%key, %error, "failed to observe the attachment of an event");
+            self.request_resync();
         }
-        self.view.learn(&key, &look, &Mounts::default());
-        self.count();
+        self.view
+            .update_one(&key, &observed, &MountTable::default());
+        self.publish_pods();
     }
 
-    /// Looks at everything; blocks. The troubles are what could not be looked at.
+    /// Reads everything; blocks. Returns what could not be read.
     pub fn resync(&self) -> Vec<String> {
-        let place = self.place();
-        let mark = self.view.mark();
-        let look = Look::at(&place);
-        self.view.replace(mark, &look, &Mounts::default());
-        self.count();
-        let mut troubles = look.troubles;
-        troubles.extend(self.measure().err());
-        troubles
+        let paths = self.paths();
+        let revision = self.view.revision();
+        let observed = ObservedPods::read(&paths);
+        self.view
+            .replace(revision, &observed, &MountTable::default());
+        self.publish_pods();
+        let mut errors = observed.errors;
+        errors.extend(self.measure_pools().err());
+        errors
     }
 
-    /// Telemetry how many addresses there are, and how many are given.
-    fn measure(&self) -> Result<(), String> {
-        self.report(&self.pools()?);
+    /// Publishes the size and the use of the pools.
+    fn measure_pools(&self) -> Result<(), String> {
+        self.publish_pools(&self.pools()?);
         Ok(())
     }
 
-    fn count(&self) {
+    fn publish_pods(&self) {
         let pods = self.view.snapshot().into_iter();
         let attached_pods = pods.filter(|pod| pod.state == PodState::Attached);
         let now: PodIps = attached_pods.flat_map(|pod| pod.ips).collect();
@@ -161,13 +161,13 @@ impl Pods {
         self.telemetry.metrics.pods.set(attached);
     }
 
-    fn report(&self, pools: &[Pool]) {
+    fn publish_pools(&self, pools: &[Pool]) {
         let metrics = &self.telemetry.metrics;
         for pool in pools {
             let family = ByFamily {
                 family: pool.family.to_owned(),
             };
-            #[expect(clippy::cast_precision_loss, reason = "it is for a graph")]
+            #[expect(clippy::cast_precision_loss, reason = "metrics are f64")]
             let (size, used) = (pool.size as f64, pool.used as f64);
             metrics.pool_size.get_or_create(&family).set(size);
             metrics.pool_used.get_or_create(&family).set(used);
@@ -177,100 +177,99 @@ impl Pods {
             Some(full) => conditions.fails(
                 Condition::IpsAvailable,
                 format_args!(
-                    "no {} address is left: all {} are leased; remove pods, or give the node a \
-                     larger network",
+                    "all {1} {0} addresses are leased; remove pods, or give the node a larger pod \
+                     CIDR",
                     full.family, full.size
                 ),
             ),
             None if pools.is_empty() => {}
-            None => conditions.holds(Condition::IpsAvailable, "there are addresses left"),
+            None => conditions.holds(Condition::IpsAvailable, "addresses are available"),
         }
     }
 
-    /// Looks at everything at the start, whenever something may have been missed, and from time to
-    /// time all the same, until it is told to end.
-    pub async fn keep_view(self: Arc<Self>, end: CancellationToken) {
+    /// Resyncs at start, on request and at an interval, until `shutdown`.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         loop {
             let pods = Arc::clone(&self);
             match tokio::task::spawn_blocking(move || pods.resync()).await {
-                Ok(troubles) => {
-                    for trouble in troubles {
-                        tracing::warn!(%trouble, "pods can't be looked at");
+                Ok(errors) => {
+                    for error in errors {
+                        tracing::warn!(%error, "failed to observe pods");
                     }
                 }
-                // A panic ends the process; this is its end.
+                // A panic ends the process.
                 Err(_) => return,
             }
             tokio::select! {
-                () = end.cancelled() => return,
-                _ = tokio::time::timeout(RESYNC, self.missed.notified()) => {}
+                () = shutdown.cancelled() => return,
+                _ = tokio::time::timeout(RESYNC, self.resync.notified()) => {}
             }
             tokio::select! {
-                () = end.cancelled() => return,
-                () = tokio::time::sleep(PAUSE) => {}
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(RESYNC_DELAY) => {}
             }
         }
     }
 
-    /// Collects what was left behind, for [`node_core::reconcile::keep`]; blocks.
+    /// Deletes orphans, for [`node_core::reconcile::run`]; blocks.
     pub fn collect(&self, limits: Limits) -> Result<Reconciled, String> {
         self.collect_at(limits, Now::read()).0
     }
 
-    /// As [`Pods::collect`], at a moment of the caller's choice.
-    pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Reconciled, String>, Tally) {
-        if let Err(trouble) = self.measure() {
-            tracing::debug!(%trouble, "the pool can't be measured");
+    /// As [`Pods::collect`], at a given time.
+    pub fn collect_at(&self, limits: Limits, now: Now) -> (Result<Reconciled, String>, GcReport) {
+        if let Err(error) = self.measure_pools() {
+            tracing::debug!(%error, "failed to measure the pools");
         }
-        let tally = self.orphans.pass(&self.place(), limits, now);
+        let report = self.orphans.collect(&self.paths(), limits, now);
         let metrics = &self.telemetry.metrics;
         let by = |kind: Kind| ByKind {
             kind: kind.name().to_owned(),
         };
         for kind in Kind::ALL {
-            let left = tally.left.get(&kind).copied().unwrap_or_default();
+            let left = report.left.get(&kind).copied().unwrap_or_default();
             let left = i64::try_from(left).unwrap_or(i64::MAX);
             metrics.orphans.get_or_create(&by(kind)).set(left);
         }
-        for (kind, key, _) in &tally.collected {
+        for (kind, key, _) in &report.collected {
             metrics.orphans_collected.get_or_create(&by(*kind)).inc();
-            let look = Look::at_one(&self.place(), key);
-            self.view.learn(key, &look, &Mounts::default());
+            let observed = ObservedPods::read_one_attachment(&self.paths(), key);
+            self.view.update_one(key, &observed, &MountTable::default());
         }
-        self.count();
-        let outcome = if tally.troubles.is_empty() {
-            let is_clean = tally.left.values().all(|left| *left == 0);
+        self.publish_pods();
+        let outcome = if report.errors.is_empty() {
+            let is_clean = report.left.values().all(|left| *left == 0);
             let message = if is_clean {
-                "nothing is left behind"
+                "no orphans"
             } else {
-                "what is left behind is collected when it is old enough"
+                "orphans are deleted after the grace period"
             };
             Ok(Reconciled {
                 message: message.to_owned(),
                 ..Reconciled::default()
             })
         } else {
-            Err(tally.troubles.join("; "))
+            Err(report.errors.join("; "))
         };
-        (outcome, tally)
+        (outcome, report)
     }
 
-    /// Every attachment.
+    /// All attachments.
     pub fn snapshot(&self) -> Vec<Pod> {
         self.view.snapshot()
     }
 
-    /// The calls that failed last.
+    /// The last failed CNI calls.
     pub fn failures(&self) -> Vec<Failure> {
         self.view.failures()
     }
 
-    /// The links of living pods on our own datapath.
+    /// The links of running pods on the native datapath.
     pub fn pod_links(&self) -> Vec<PodLink> {
         self.view.pod_links()
     }
 
-    /// The hostPorts of living pods on our own datapath.
+    /// The hostPorts of running pods on the native datapath.
     pub fn host_ports(&self) -> Vec<HostPort> {
         self.view.host_ports()
     }
@@ -278,7 +277,7 @@ impl Pods {
     /// The leases of our network; blocks.
     pub fn leases(&self) -> Result<Vec<LeaseSnapshot>, String> {
         let mut leases = Vec::new();
-        if let Some(store) = self.place().lease_store() {
+        if let Some(store) = self.paths().lease_store() {
             store
                 .for_each_lease(&mut |lease| leases.push(lease))
                 .map_err(|error| display_chain(&error))?;
@@ -286,20 +285,19 @@ impl Pods {
         Ok(leases)
     }
 
-    /// How many pods that may live have their leases at `home`; blocks. What can't be looked at is an
-    /// error.
-    pub fn living(&self, home: &Home) -> Result<usize, String> {
-        living::living(&self.place(), home)
+    /// How many pods that may run have leases at `location`; blocks.
+    pub fn lease_users(&self, location: &LeaseStoreLocation) -> Result<usize, String> {
+        lease_users::running(&self.paths(), location)
     }
 
     /// The pools of our network; blocks.
     pub fn pools(&self) -> Result<Vec<Pool>, String> {
-        pool::pools(&self.place())
+        pool::pools(&self.paths())
     }
 
-    /// What is otherwise in the store and in the kernel than we know; blocks.
+    /// Differences between the view and the store or the kernel; blocks.
     pub fn differences(&self) -> Vec<String> {
-        let look = Look::at(&self.place());
-        self.view.differences(&look, &Mounts::default())
+        let observed = ObservedPods::read(&self.paths());
+        self.view.differences(&observed, &MountTable::default())
     }
 }

@@ -1,7 +1,7 @@
-//! What pods leave behind: found, judged, and collected when it is old enough.
+//! Garbage collection of orphans: observe, assess, and delete after the grace period.
 //!
-//! Records and leases are collected. A link without a record may be a living pod's whose record was
-//! wiped, and a route goes with its link: those are counted, and named once.
+//! Only records and leases are deleted. A link without a record may belong to a running pod whose record
+//! was wiped, and a route goes with its link: those are counted, and logged once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -10,40 +10,35 @@ use std::time::{Duration, Instant};
 use cni::{ContainerId, IfName};
 use ipam::{LeaseSnapshot, StorePresence};
 
-use super::collect::{Collected, collect_lease, collect_record};
-use super::judge::{
-    Boot, Cause, Datapath, LeaseEvidence, Limits, Lock, RecordEvidence, Sight, Verdict,
-};
-use super::kernel::Kernel;
+use super::first_seen::{FirstSeen, Now};
+use super::gc::{GcOutcome, delete_orphan, release_orphan};
+use super::kernel_state::KernelState;
 use super::key::Key;
-use super::look::{Look, Recorded};
-use super::namespace::Mounts;
-use super::place::{Keeper, Place};
-use super::sightings::{Now, Sightings};
+use super::netns::MountTable;
+use super::observe::{ObservedPods, ObservedRecord};
+use super::orphan_policy::{
+    Assessment, Boot, Cause, Datapath, LeaseEvidence, Limits, Lock, Presence, RecordEvidence,
+};
+use super::paths::{LeaseOwnership, PodPaths};
 use node_core::error::display_chain;
 
-/// So many left-overs are collected in one pass, and for so long; the others in the next ones.
+/// Limits of one garbage collection; the next one continues.
 const MAX_PER_PASS: usize = 64;
 const MAX_TIME: Duration = Duration::from_mins(2);
 
-/// What is left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A lease.
     Lease,
-    /// A link.
     Link,
-    /// A route.
     Route,
-    /// A record, with all that it tells of.
+    /// A record, with everything that it describes.
     State,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Lease, Self::Link, Self::Route, Self::State];
 
-    /// As metrics have it.
+    /// The label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lease => "lease",
@@ -54,118 +49,113 @@ impl Kind {
     }
 }
 
-/// What a pass has found and done.
 #[derive(Debug, Default)]
-pub struct Tally {
-    /// What is left, by kind.
+pub struct GcReport {
+    /// Remaining orphans.
     pub left: BTreeMap<Kind, usize>,
-    /// What was collected, in order.
     pub collected: Vec<(Kind, Key, Cause)>,
-    /// What could not be looked at or collected, and why.
-    pub troubles: Vec<String>,
+    pub errors: Vec<String>,
 }
 
-/// The memory of passes.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    memory: Mutex<Memory>,
+    history: Mutex<OrphanHistory>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
-    sightings: Sightings<(Kind, Key)>,
-    /// Links and routes that have no place here, by how many looks in a row have seen them.
+struct OrphanHistory {
+    first_seen: FirstSeen<(Kind, Key)>,
+    /// Links and routes without a record, by the number of observations in a row.
     strays: BTreeMap<String, u32>,
 }
 
 impl Orphans {
-    /// Looks at everything, and collects what has been left behind for long enough.
-    pub(super) fn pass(&self, place: &Place, limits: Limits, now: Now) -> Tally {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = Look::at(place);
-        let mut pass = Pass {
-            place,
+    pub(super) fn collect(&self, paths: &PodPaths, limits: Limits, now: Now) -> GcReport {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = ObservedPods::read(paths);
+        let mut pass = GcPass {
+            paths,
             limits,
             now,
-            mounts: Mounts::default(),
+            mounts: MountTable::default(),
             started: Instant::now(),
-            is_boot_in_doubt: look.is_boot_in_doubt(),
-            memory: &mut memory,
-            tally: Tally::default(),
+            is_boot_in_doubt: observed.is_boot_in_doubt(),
+            history: &mut history,
+            report: GcReport::default(),
         };
-        pass.memory.sightings.begin();
-        pass.records(&look);
-        pass.leases(&look);
-        pass.strays(&look);
-        let mut tally = pass.tally;
-        memory.sightings.end();
+        pass.history.first_seen.begin();
+        pass.records(&observed);
+        pass.leases(&observed);
+        pass.strays(&observed);
+        let mut report = pass.report;
+        history.first_seen.end();
         for kind in [Kind::State, Kind::Lease] {
-            let count = memory.sightings.count(|(of, _)| *of == kind);
-            tally.left.insert(kind, count);
+            let count = history.first_seen.count(|(of, _)| *of == kind);
+            report.left.insert(kind, count);
         }
-        tally.troubles.extend(look.troubles);
-        tally
+        report.errors.extend(observed.errors);
+        report
     }
 }
 
-struct Pass<'a> {
-    place: &'a Place,
+struct GcPass<'a> {
+    paths: &'a PodPaths,
     limits: Limits,
     now: Now,
-    mounts: Mounts,
+    mounts: MountTable,
     started: Instant,
     is_boot_in_doubt: bool,
-    memory: &'a mut Memory,
-    tally: Tally,
+    history: &'a mut OrphanHistory,
+    report: GcReport,
 }
 
-impl Pass<'_> {
-    fn records(&mut self, look: &Look) {
-        for (key, recorded) in &look.records {
-            self.record(look, key, recorded);
+impl GcPass<'_> {
+    fn records(&mut self, observed: &ObservedPods) {
+        for (key, recorded) in &observed.records {
+            self.record(observed, key, recorded);
         }
     }
 
-    fn record(&mut self, look: &Look, key: &Key, recorded: &Recorded) {
-        let evidence = self.evidence(recorded, look.link_of(key), Lock::Free);
+    fn record(&mut self, observed: &ObservedPods, key: &Key, recorded: &ObservedRecord) {
+        let evidence = self.evidence(recorded, observed.link_of(key), Lock::Free);
         let id = (Kind::State, key.clone());
         let stamp = recorded.stamp.to_string();
-        let sightings = &mut self.memory.sightings;
-        let age = sightings.age(&id, &stamp, recorded.modified, self.now);
-        match evidence.judge(age, self.limits) {
-            Verdict::Alive(_) | Verdict::InFlight => {}
-            Verdict::Unknown(doubt) => {
-                tracing::debug!(%key, ?doubt, "can't be told from a left-over");
+        let first_seen = &mut self.history.first_seen;
+        let age = first_seen.age(&id, &stamp, recorded.modified, self.now);
+        match evidence.assess(age, self.limits) {
+            Assessment::InUse(_) | Assessment::InFlight => {}
+            Assessment::Unknown(doubt) => {
+                tracing::debug!(%key, ?doubt, "keeping a record: evidence is missing");
             }
-            Verdict::Waiting(_) => {
-                // Whoever works on it now is not done with it.
+            Assessment::Waiting(_) => {
+                // A CNI call may be in progress.
                 if !self.is_locked(key) {
-                    self.memory.sightings.confirm(&id, &stamp, self.now);
+                    self.history.first_seen.confirm(&id, &stamp, self.now);
                 }
             }
-            Verdict::Orphan(cause) => {
-                sightings.confirm(&id, &stamp, self.now);
+            Assessment::Orphan(cause) => {
+                first_seen.confirm(&id, &stamp, self.now);
                 self.collect(&id, cause, |pass| {
-                    collect_record(pass.place, key, &recorded.stamp, |sight| {
-                        let link = match look.link_of(key) {
-                            Sight::Gone => Kernel::ask_one(key)
-                                .map_or(Sight::Unknown, |kernel| kernel.link_of(key)),
+                    delete_orphan(pass.paths, key, &recorded.stamp, |snapshot| {
+                        let link = match observed.link_of(key) {
+                            Presence::Absent => KernelState::read_one(key)
+                                .map_or(Presence::Unknown, |kernel| kernel.link_of(key)),
                             seen => seen,
                         };
-                        let now = Recorded::of(key, sight);
+                        let now = ObservedRecord::of(key, snapshot);
                         let evidence = pass.evidence(&now, link, Lock::Free);
-                        matches!(evidence.judge(age, pass.limits), Verdict::Orphan(_))
+                        matches!(evidence.assess(age, pass.limits), Assessment::Orphan(_))
                     })
                 });
             }
         }
     }
 
-    fn evidence(&self, recorded: &Recorded, link: Sight, lock: Lock) -> RecordEvidence {
+    fn evidence(&self, recorded: &ObservedRecord, link: Presence, lock: Lock) -> RecordEvidence {
         let attached = recorded.attached.as_deref();
         let boot = attached.map_or(Boot::Unknown, |attached| attached.boot);
         RecordEvidence {
-            written: recorded.written,
+            state: recorded.state,
             boot: if self.is_boot_in_doubt {
                 Boot::Unknown
             } else {
@@ -173,106 +163,106 @@ impl Pass<'_> {
             },
             datapath: attached.map_or(Datapath::Native, |attached| attached.datapath),
             link,
-            namespace: recorded.namespace(&self.mounts),
+            netns: recorded.netns_presence(&self.mounts),
             lock,
         }
     }
 
     fn is_locked(&self, key: &Key) -> bool {
-        let store = attachment::RecordStore::new(&self.place.data_dir, &key.network);
+        let store = attachment::RecordStore::new(&self.paths.data_dir, &key.network);
         store.try_lock(&key.attachment()).is_err()
     }
 
-    fn leases(&mut self, look: &Look) {
-        let is_ours = self.place.leases.keeper == Keeper::Native;
-        let Some(store) = self.place.lease_store().filter(|_| is_ours) else {
+    fn leases(&mut self, observed: &ObservedPods) {
+        let is_ours = self.paths.leases.ownership == LeaseOwnership::Native;
+        let Some(store) = self.paths.lease_store().filter(|_| is_ours) else {
             return;
         };
         let mut by_owner: BTreeMap<Key, Vec<LeaseSnapshot>> = BTreeMap::new();
-        let network = &self.place.network;
+        let network = &self.paths.network;
         let outcome = store.for_each_lease(&mut |seen| {
             let container = ContainerId::new(seen.owner.container());
             let ifname = seen.owner.ifname().map(IfName::new);
-            // One that names no interface is none of ours.
+            // Our leases name their interface.
             if let (Ok(container), Some(Ok(ifname))) = (container, ifname) {
                 let key = Key {
                     network: network.clone(),
                     container,
                     ifname,
                 };
-                if !look.records.contains_key(&key) {
+                if !observed.records.contains_key(&key) {
                     by_owner.entry(key).or_default().push(seen);
                 }
             }
         });
         match outcome {
             Err(error) => {
-                self.tally.troubles.push(display_chain(&error));
+                self.report.errors.push(display_chain(&error));
                 return;
             }
             Ok(StorePresence::Absent) => return,
             Ok(StorePresence::Present) => {}
         }
         for (key, seen) in by_owner {
-            self.lease(look, &key, &seen);
+            self.lease(observed, &key, &seen);
         }
     }
 
-    fn lease(&mut self, look: &Look, key: &Key, seen: &[LeaseSnapshot]) {
-        let way_to = |lease: &LeaseSnapshot| {
-            let kernel = look.kernel.as_ref();
-            kernel.map_or(Sight::Unknown, |kernel| kernel.way_to(lease.address))
+    fn lease(&mut self, observed: &ObservedPods, key: &Key, seen: &[LeaseSnapshot]) {
+        let route_to = |lease: &LeaseSnapshot| {
+            let kernel = observed.kernel.as_ref();
+            kernel.map_or(Presence::Unknown, |kernel| kernel.route_to(lease.address))
         };
-        let ways: Vec<Sight> = seen.iter().map(way_to).collect();
+        let destinations: Vec<Presence> = seen.iter().map(route_to).collect();
         let evidence = LeaseEvidence {
-            is_of_native_store: self.place.leases.keeper == Keeper::Native,
+            is_of_native_store: self.paths.leases.ownership == LeaseOwnership::Native,
             names_interface: true,
-            record: if look.lacks_records {
-                Sight::Unknown
+            record: if observed.is_incomplete {
+                Presence::Unknown
             } else {
-                Sight::Gone
+                Presence::Absent
             },
-            records: self.records_of_this_boot(look),
-            link: look.link_of(key),
-            way: [Sight::There, Sight::Unknown]
+            records: self.records_of_this_boot(observed),
+            link: observed.link_of(key),
+            route: [Presence::Present, Presence::Unknown]
                 .into_iter()
-                .find(|sight| ways.contains(sight))
-                .unwrap_or(Sight::Gone),
-            // Whoever has the store's lock now is waited for when it comes to that.
+                .find(|presence| destinations.contains(presence))
+                .unwrap_or(Presence::Absent),
+            // Checked when the lease is released.
             lock: Lock::Free,
         };
         let id = (Kind::Lease, key.clone());
         let stamps: Vec<&str> = seen.iter().map(|lease| lease.stamp.as_str()).collect();
         let stamp = stamps.join(" ");
         let newest = seen.iter().map(|lease| lease.modified).max().flatten();
-        let age = self.memory.sightings.age(&id, &stamp, newest, self.now);
-        match evidence.judge(age, self.limits) {
-            Verdict::Waiting(_) => self.memory.sightings.confirm(&id, &stamp, self.now),
-            Verdict::Orphan(cause) => {
-                self.memory.sightings.confirm(&id, &stamp, self.now);
-                self.collect(&id, cause, |pass| collect_lease(pass.place, key, seen));
+        let age = self.history.first_seen.age(&id, &stamp, newest, self.now);
+        match evidence.assess(age, self.limits) {
+            Assessment::Waiting(_) => self.history.first_seen.confirm(&id, &stamp, self.now),
+            Assessment::Orphan(cause) => {
+                self.history.first_seen.confirm(&id, &stamp, self.now);
+                self.collect(&id, cause, |pass| release_orphan(pass.paths, key, seen));
             }
-            Verdict::Unknown(doubt) => {
-                tracing::debug!(%key, ?doubt, "can't tell whether the lease is a left-over");
+            Assessment::Unknown(doubt) => {
+                tracing::debug!(%key, ?doubt, "keeping a lease: evidence is missing");
             }
-            Verdict::Alive(_) | Verdict::InFlight => {}
+            Assessment::InUse(_) | Assessment::InFlight => {}
         }
     }
 
-    /// Records of our network that were written in this boot: a sign that they were not wiped, and
-    /// that the plugin and we know the same boot.
-    fn records_of_this_boot(&self, look: &Look) -> Sight {
-        let is_of_this_boot = |(key, recorded): (&Key, &Recorded)| {
+    /// Records of this boot prove that the records were not wiped, and that the plugin sees the same
+    /// boot ID.
+    fn records_of_this_boot(&self, observed: &ObservedPods) -> Presence {
+        let is_of_this_boot = |(key, recorded): (&Key, &ObservedRecord)| {
             let attached = recorded.attached.as_deref();
-            key.network == self.place.network
+            key.network == self.paths.network
                 && attached.is_some_and(|attached| attached.boot == Boot::This)
         };
-        if look.lacks_records || self.is_boot_in_doubt {
-            Sight::Unknown
-        } else if look.records.iter().any(is_of_this_boot) {
-            Sight::There
+        if observed.is_incomplete || self.is_boot_in_doubt {
+            Presence::Unknown
+        } else if observed.records.iter().any(is_of_this_boot) {
+            Presence::Present
         } else {
-            Sight::Gone
+            Presence::Absent
         }
     }
 
@@ -280,66 +270,68 @@ impl Pass<'_> {
         &mut self,
         id: &(Kind, Key),
         cause: Cause,
-        collect: impl FnOnce(&Self) -> Result<Collected, E>,
+        collect: impl FnOnce(&Self) -> Result<GcOutcome, E>,
     ) {
-        let is_turn =
-            self.tally.collected.len() < MAX_PER_PASS && self.started.elapsed() < MAX_TIME;
-        if !is_turn || !self.memory.sightings.may_try(id, self.now) {
+        let has_budget =
+            self.report.collected.len() < MAX_PER_PASS && self.started.elapsed() < MAX_TIME;
+        if !has_budget || !self.history.first_seen.may_retry(id, self.now) {
             return;
         }
         let (kind, key) = id;
         match collect(self) {
-            Ok(Collected::Yes) => {
-                tracing::info!(kind = kind.name(), %key, %cause, "left-over collected");
-                self.memory.sightings.forget(id);
-                self.tally.collected.push((*kind, key.clone(), cause));
+            Ok(GcOutcome::Deleted) => {
+                tracing::info!(kind = kind.name(), %key, %cause, "deleted orphan");
+                self.history.first_seen.forget(id);
+                self.report.collected.push((*kind, key.clone(), cause));
             }
-            Ok(Collected::Changed) => self.memory.sightings.forget(id),
+            Ok(GcOutcome::Changed) => self.history.first_seen.forget(id),
             Err(error) => {
-                let trouble = format!(
-                    "collect the {} of {key}: {}",
+                let error = format!(
+                    "delete the {} of {key}: {}",
                     kind.name(),
                     display_chain(&error)
                 );
                 let interval = self.limits.interval;
-                self.memory.sightings.failed(id, interval, self.now);
-                self.tally.troubles.push(trouble);
+                self.history.first_seen.failed(id, interval, self.now);
+                self.report.errors.push(error);
             }
         }
     }
 
-    /// Counts what isn't for us to remove, and names it once.
-    fn strays(&mut self, look: &Look) {
-        let Some(kernel) = &look.kernel else { return };
-        let known: BTreeSet<&Key> = look.records.keys().collect();
+    /// Counts links and routes without a record, and logs them once.
+    fn strays(&mut self, observed: &ObservedPods) {
+        let Some(kernel) = &observed.kernel else {
+            return;
+        };
+        let known: BTreeSet<&Key> = observed.records.keys().collect();
         let host_links: BTreeSet<String> = known.iter().map(|key| key.host_link()).collect();
-        let links = if look.lacks_records {
+        let links = if observed.is_incomplete {
             Vec::new()
         } else {
-            kernel.links_beside(&known, &host_links)
+            kernel.links_without_record(&known, &host_links)
         };
         let routes = &kernel.stray_routes;
-        self.tally.left.insert(Kind::Link, links.len());
-        self.tally.left.insert(Kind::Route, routes.len());
+        self.report.left.insert(Kind::Link, links.len());
+        self.report.left.insert(Kind::Route, routes.len());
         let mut strays = BTreeMap::new();
-        let mut is_news = |name: &str| {
-            let looks = self.memory.strays.get(name).map_or(1, |looks| looks + 1);
+        let mut is_new = |name: &str| {
+            let looks = self.history.strays.get(name).map_or(1, |looks| looks + 1);
             strays.insert(name.to_owned(), looks);
-            // One look may have come between a record and its link.
+            // The first observation may fall between a record and its link.
             looks == 2
         };
-        for link in links.into_iter().filter(|link| is_news(link)) {
+        for link in links.into_iter().filter(|link| is_new(link)) {
             tracing::warn!(
                 link,
-                "a link of ours has no record: its pod may live, so it stays"
+                "keeping a managed link without record: its pod may run"
             );
         }
-        for address in routes.iter().filter(|route| is_news(&route.to_string())) {
+        for address in routes.iter().filter(|route| is_new(&route.to_string())) {
             tracing::warn!(
                 %address,
-                "a route of protocol 104 leads to a link that isn't ours, so it stays"
+                "keeping a route of protocol 104 via an unmanaged link"
             );
         }
-        self.memory.strays = strays;
+        self.history.strays = strays;
     }
 }

@@ -1,4 +1,4 @@
-//! How many addresses this node's pods can have, and how many they have.
+//! The size and the use of the address pools.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,39 +7,35 @@ use api::{SubnetEnv, SubnetEnvError};
 use ipam::{Range, RangeSet};
 use ipnet::IpNet;
 
-use super::place::{Leases, Place};
+use super::paths::{LeaseSettings, PodPaths};
 use node_core::error::display_chain;
 
-/// The addresses of one IP family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// `ipv4` or `ipv6`.
     pub family: &'static str,
-    /// How many there are.
     pub size: u128,
-    /// How many are leased.
     pub used: u128,
 }
 
 impl Pool {
-    /// Whether no address is left.
     pub fn is_full(&self) -> bool {
         self.used >= self.size
     }
 }
 
-/// The pools of our network; none while it isn't known which addresses pods get.
+/// The pools of our network; none before `subnet.env` exists.
 ///
-/// Files are counted, and nobody is held up by it: the lease store's own count needs its lock.
-pub(super) fn pools(place: &Place) -> Result<Vec<Pool>, String> {
-    let subnets = match SubnetEnv::load(&place.subnet_file, |_| None) {
+/// Counts files, because the count of the lease store needs its lock.
+pub(super) fn pools(paths: &PodPaths) -> Result<Vec<Pool>, String> {
+    let subnets = match SubnetEnv::load(&paths.subnet_file, |_| None) {
         Err(SubnetEnvError::Absent { .. }) => return Ok(Vec::new()),
         subnets => subnets.map_err(|error| display_chain(&error))?,
     };
-    let Some(store) = place.lease_store() else {
+    let Some(store) = paths.lease_store() else {
         return Ok(Vec::new());
     };
-    let sets = sets(&subnets, &place.leases).map_err(|error| display_chain(&error))?;
+    let sets = sets(&subnets, &paths.leases).map_err(|error| display_chain(&error))?;
     let mut used = vec![0; sets.len()];
     store
         .for_each_address(&mut |address| {
@@ -52,8 +48,8 @@ pub(super) fn pools(place: &Place) -> Result<Vec<Pool>, String> {
     Ok(by_family(&sets, &used))
 }
 
-/// A set per family, as the IPAM plugin is told.
-fn sets(subnets: &SubnetEnv, leases: &Leases) -> Result<Vec<RangeSet>, ipam::RangeError> {
+/// A set per family, as in the IPAM configuration.
+fn sets(subnets: &SubnetEnv, leases: &LeaseSettings) -> Result<Vec<RangeSet>, ipam::RangeError> {
     let inside =
         |net: IpNet, address: Option<IpAddr>| address.filter(|address| net.contains(address));
     let families = subnets.families.iter();
@@ -102,16 +98,16 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::place::Keeper;
+    use super::super::paths::LeaseOwnership;
     use super::*;
 
-    fn place(dir: &Path, keeper: Keeper) -> Place {
+    fn paths(dir: &Path, ownership: LeaseOwnership) -> PodPaths {
         let config = node_config::Config::default();
-        let mut place = Place::of(&config, Path::new("/opt/cni/bin")).unwrap();
-        place.subnet_file = dir.join("subnet.env");
-        place.leases.keeper = keeper;
-        place.leases.dir = dir.join("networks");
-        place
+        let mut paths = PodPaths::of(&config, Path::new("/opt/cni/bin")).unwrap();
+        paths.subnet_file = dir.join("subnet.env");
+        paths.leases.ownership = ownership;
+        paths.leases.dir = dir.join("networks");
+        paths
     }
 
     fn furnished(dir: &Path) {
@@ -135,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_counted_by_family_and_only_those_of_the_ranges() {
+    fn leases_in_the_ranges_are_counted_by_family() {
         let dir = TempDir::new().unwrap();
         furnished(dir.path());
-        for keeper in [Keeper::Native, Keeper::Shared] {
-            let pools = pools(&place(dir.path(), keeper)).unwrap();
+        for ownership in [LeaseOwnership::Native, LeaseOwnership::Shared] {
+            let pools = pools(&paths(dir.path(), ownership)).unwrap();
             let [v4, v6] = &pools[..] else {
                 panic!("{pools:?}")
             };
@@ -151,22 +147,28 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_network_is_a_smaller_pool() {
+    fn range_start_and_end_limit_the_pool() {
         let dir = TempDir::new().unwrap();
         furnished(dir.path());
-        let mut place = place(dir.path(), Keeper::Native);
-        place.leases.first = Some("10.9.1.3".parse().unwrap());
-        place.leases.last = Some("10.9.1.3".parse().unwrap());
-        let pools = pools(&place).unwrap();
+        let mut paths = paths(dir.path(), LeaseOwnership::Native);
+        paths.leases.first = Some("10.9.1.3".parse().unwrap());
+        paths.leases.last = Some("10.9.1.3".parse().unwrap());
+        let pools = pools(&paths).unwrap();
         assert_eq!((pools[0].size, pools[0].used), (1, 1));
         assert!(pools[0].is_full());
     }
 
     #[test]
-    fn nothing_is_known_before_the_subnets_are_or_of_another_plugins_store() {
+    fn there_are_no_pools_without_subnet_env_or_a_known_store() {
         let dir = TempDir::new().unwrap();
-        assert_eq!(pools(&place(dir.path(), Keeper::Native)), Ok(vec![]));
+        assert_eq!(
+            pools(&paths(dir.path(), LeaseOwnership::Native)),
+            Ok(vec![])
+        );
         furnished(dir.path());
-        assert_eq!(pools(&place(dir.path(), Keeper::Elsewhere)), Ok(vec![]));
+        assert_eq!(
+            pools(&paths(dir.path(), LeaseOwnership::Unknown)),
+            Ok(vec![])
+        );
     }
 }

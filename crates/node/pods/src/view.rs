@@ -1,7 +1,7 @@
-//! The attachments of this node, as far as they are known: told by the plugin, and looked up.
+//! The known attachments of this node.
 //!
-//! An event is a hint to look at one record; from time to time all of them are looked at. What was
-//! learnt while that went on is newer than what it found.
+//! An event is a hint to read one record; a resync reads all. An update during a resync is newer than
+//! what the resync has read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -14,49 +14,41 @@ use net::Mac;
 use ruleset::host_ports::HostPort;
 use serde::Serialize;
 
-use super::judge::{Boot, Datapath, Sight, Written};
-use super::kernel::OwnLink;
+use super::kernel_state::ManagedLink;
 use super::key::Key;
-use super::look::{Look, MAX_ATTACHMENTS, Recorded};
-use super::namespace::Mounts;
+use super::netns::MountTable;
+use super::observe::{MAX_ATTACHMENTS, ObservedPods, ObservedRecord};
+use super::orphan_policy::{Boot, Datapath, Presence, RecordState};
 
-/// So many failed calls are remembered.
 const MAX_FAILURES: usize = 64;
-/// So many attachments that went since the last look are remembered; a look finds the others.
+/// Attachments removed since the last resync.
 const MAX_GONE: usize = 4096;
 
-/// A call that failed.
+/// A failed CNI call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// `ADD` or `DEL`.
     pub verb: String,
-    /// The network.
     pub network: String,
-    /// The container.
     pub container: String,
-    /// The interface in the container.
     pub ifname: String,
     /// The CNI error code.
     pub code: u32,
-    /// When the call began, in milliseconds since 1970.
     pub started_unix_ms: u64,
 }
 
-/// The link of a pod on our own datapath, for whoever restores what was taken from it.
+/// The link of a pod on the native datapath, as needed to restore its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLink {
-    /// The link's name on the host.
     pub host_link: String,
-    /// Its hardware address.
     pub host_mac: Mac,
-    /// The hardware address in the pod, which is the neighbour of each address.
+    /// The neighbour of each address.
     pub pod_mac: Mac,
-    /// The pod's addresses: a route each.
+    /// With a route each.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The attachments of this node.
 #[derive(Debug, Default)]
 pub(super) struct View {
     inner: Mutex<Inner>,
@@ -65,7 +57,7 @@ pub(super) struct View {
 #[derive(Debug, Default)]
 struct Inner {
     entries: BTreeMap<Key, Entry>,
-    /// Attachments that went, with the change that this was.
+    /// Removed attachments, with the number of the change.
     gone: BTreeMap<Key, u64>,
     failures: VecDeque<Failure>,
     changes: u64,
@@ -79,38 +71,37 @@ struct Entry {
     pod_mac: Option<Mac>,
     since_unix_ms: Option<u64>,
     state: PodState,
-    /// For our own datapath.
-    restorable: Option<PodLink>,
+    /// On the native datapath.
+    link: Option<PodLink>,
     ports: Vec<HostPort>,
-    /// The change that it was learnt by.
+    /// The number of its last change.
     change: u64,
 }
 
-/// A moment in the life of a view.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark(u64);
+pub(super) struct Revision(u64);
 
 impl View {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Whatever a panic left is put right by the next look.
+        // The next resync repairs a partial change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be taken before a look at everything.
-    pub(super) fn mark(&self) -> Mark {
-        Mark(self.lock().changes)
+    /// Take it before a resync.
+    pub(super) fn revision(&self) -> Revision {
+        Revision(self.lock().changes)
     }
 
-    /// Takes over what a look at everything has found since `mark`.
-    pub(super) fn replace(&self, mark: Mark, look: &Look, mounts: &Mounts) {
-        let seen = look.keys().into_iter().take(MAX_ATTACHMENTS);
+    /// Applies a resync that began at `revision`.
+    pub(super) fn replace(&self, revision: Revision, observed: &ObservedPods, mounts: &MountTable) {
+        let seen = observed.keys().into_iter().take(MAX_ATTACHMENTS);
         let found: Vec<(Key, Entry)> = seen
-            .filter_map(|key| Some((key.clone(), Entry::of(key, look, mounts, mark.0)?)))
+            .filter_map(|key| Some((key.clone(), Entry::of(key, observed, mounts, revision.0)?)))
             .collect();
-        let is_newer = |change: u64| change > mark.0;
+        let is_newer = |change: u64| change > revision.0;
         let mut inner = self.lock();
-        if !look.lacks_records && look.kernel.is_some() {
-            // Else nobody knows whether what was not seen is gone.
+        if !observed.is_incomplete && observed.kernel.is_some() {
+            // Otherwise what is missing may just be unread.
             inner.entries.retain(|_, entry| is_newer(entry.change));
         }
         for (key, entry) in found {
@@ -123,20 +114,19 @@ impl View {
         inner.gone.retain(|_, change| is_newer(*change));
     }
 
-    /// Takes over what a look at one attachment has found.
-    pub(super) fn learn(&self, key: &Key, look: &Look, mounts: &Mounts) {
+    pub(super) fn update_one(&self, key: &Key, observed: &ObservedPods, mounts: &MountTable) {
         let mut inner = self.lock();
         inner.changes += 1;
         let change = inner.changes;
-        match Entry::of(key, look, mounts, change) {
+        match Entry::of(key, observed, mounts, change) {
             Some(entry) => {
                 if inner.entries.len() < MAX_ATTACHMENTS || inner.entries.contains_key(key) {
                     inner.entries.insert(key.clone(), entry);
                 }
                 inner.gone.remove(key);
             }
-            // Nobody knows whether it is gone.
-            None if look.lacks_records || look.kernel.is_none() => {}
+            // It may just be unread.
+            None if observed.is_incomplete || observed.kernel.is_none() => {}
             None => {
                 inner.entries.remove(key);
                 if inner.gone.len() < MAX_GONE {
@@ -146,8 +136,7 @@ impl View {
         }
     }
 
-    /// Notes that a call failed, if it did.
-    pub(super) fn note_failure(&self, key: &Key, event: &Event) {
+    pub(super) fn record_failure(&self, key: &Key, event: &Event) {
         let Some(code) = event.code else { return };
         let failures = &mut self.lock().failures;
         if failures.len() == MAX_FAILURES {
@@ -163,57 +152,51 @@ impl View {
         });
     }
 
-    /// The calls that failed last, the newest one at the end.
+    /// The newest one is last.
     pub(super) fn failures(&self) -> Vec<Failure> {
         self.lock().failures.iter().cloned().collect()
     }
 
-    /// Every attachment.
     pub(super) fn snapshot(&self) -> Vec<Pod> {
         let inner = self.lock();
         let entries = inner.entries.iter();
         entries.map(|(key, entry)| entry.snapshot(key)).collect()
     }
 
-    /// How many pods have their network.
     pub(super) fn attached(&self) -> usize {
         let inner = self.lock();
         let is_attached = |entry: &&Entry| entry.state == PodState::Attached;
         inner.entries.values().filter(is_attached).count()
     }
 
-    /// The links of living pods on our own datapath.
     pub(super) fn pod_links(&self) -> Vec<PodLink> {
         let inner = self.lock();
-        let living = inner.entries.values().filter(|entry| entry.is_living());
-        living
-            .filter_map(|entry| entry.restorable.clone())
-            .collect()
+        let running = inner.entries.values().filter(|entry| entry.is_attached());
+        running.filter_map(|entry| entry.link.clone()).collect()
     }
 
-    /// The hostPorts of living pods on our own datapath.
     pub(super) fn host_ports(&self) -> Vec<HostPort> {
         let inner = self.lock();
-        let living = inner.entries.values().filter(|entry| entry.is_living());
-        living
+        let running = inner.entries.values().filter(|entry| entry.is_attached());
+        running
             .flat_map(|entry| entry.ports.iter().copied())
             .collect()
     }
 
-    /// What is otherwise in the store and in the kernel, in words; nothing if nothing is.
-    pub(super) fn differences(&self, look: &Look, mounts: &Mounts) -> Vec<String> {
+    /// Differences between the view and an observation.
+    pub(super) fn differences(&self, observed: &ObservedPods, mounts: &MountTable) -> Vec<String> {
         let inner = self.lock();
         let mut differences = Vec::new();
-        let seen = look.keys();
+        let seen = observed.keys();
         for key in &seen {
-            let Some(found) = Entry::of(key, look, mounts, 0) else {
+            let Some(found) = Entry::of(key, observed, mounts, 0) else {
                 continue;
             };
             match inner.entries.get(*key) {
-                None => differences.push(format!("{key} is there and not known")),
+                None => differences.push(format!("{key} exists, but is not known")),
                 Some(known) if known.is_same(&found) => {}
                 Some(known) => differences.push(format!(
-                    "{key} is known as {:?} and is {:?}",
+                    "{key} is known as {:?}, but is {:?}",
                     known.snapshot(key),
                     found.snapshot(key)
                 )),
@@ -221,39 +204,43 @@ impl View {
         }
         let known = inner.entries.keys();
         let surplus = known.filter(|key| !seen.contains(key));
-        differences.extend(surplus.map(|key| format!("{key} is known and not there")));
+        differences.extend(surplus.map(|key| format!("{key} is known, but does not exist")));
         differences
     }
 }
 
-/// The attachments of a network whose pods live, or are being made.
-pub(super) fn living(look: &Look, network: &NetworkName, mounts: &Mounts) -> Vec<Key> {
-    let of_it = look
+/// The attachments of a network whose pods run or start.
+pub(super) fn running(
+    observed: &ObservedPods,
+    network: &NetworkName,
+    mounts: &MountTable,
+) -> Vec<Key> {
+    let of_it = observed
         .keys()
         .into_iter()
         .filter(|key| key.network == *network);
-    let is_living = |key: &&Key| {
-        Entry::of(key, look, mounts, 0).is_some_and(|entry| entry.state != PodState::Gone)
+    let is_attached = |key: &&Key| {
+        Entry::of(key, observed, mounts, 0).is_some_and(|entry| entry.state != PodState::Gone)
     };
-    of_it.filter(is_living).cloned().collect()
+    of_it.filter(is_attached).cloned().collect()
 }
 
 impl Entry {
-    /// What a look has found; nothing if there is neither record nor link.
-    fn of(key: &Key, look: &Look, mounts: &Mounts, change: u64) -> Option<Self> {
-        if let Some(recorded) = look.records.get(key) {
-            let link = look.link_of(key);
+    /// `None` without record and link.
+    fn of(key: &Key, observed: &ObservedPods, mounts: &MountTable, change: u64) -> Option<Self> {
+        if let Some(recorded) = observed.records.get(key) {
+            let link = observed.link_of(key);
             return Some(Self::of_record(key, recorded, link, mounts, change));
         }
-        let (name, link) = look.kernel.as_ref()?.own_link(key)?;
+        let (name, link) = observed.kernel.as_ref()?.managed_link(key)?;
         Some(Self::of_link(name, link, change))
     }
 
-    /// A pod whose record is lost: its link is a sign of life all the same.
-    fn of_link(name: &str, link: &OwnLink, change: u64) -> Self {
+    /// The record is lost, but the link is a sign of life.
+    fn of_link(name: &str, link: &ManagedLink, change: u64) -> Self {
         let mut ips = link.addresses.clone();
         ips.sort_unstable();
-        let restorable = |addresses| {
+        let pod_link = |addresses| {
             Some(PodLink {
                 host_link: name.to_owned(),
                 host_mac: link.host_mac?,
@@ -263,7 +250,7 @@ impl Entry {
         };
         Self {
             pod: None,
-            restorable: restorable(ips.clone()),
+            link: pod_link(ips.clone()),
             ips,
             host_link: Some(name.to_owned()),
             pod_mac: link.pod_mac,
@@ -276,19 +263,20 @@ impl Entry {
 
     fn of_record(
         key: &Key,
-        recorded: &Recorded,
-        link: Sight,
-        mounts: &Mounts,
+        recorded: &ObservedRecord,
+        link: Presence,
+        mounts: &MountTable,
         change: u64,
     ) -> Self {
         let attached = recorded.attached.as_deref();
         let is_native = attached.is_some_and(|known| known.datapath == Datapath::Native);
-        let state = match (recorded.written, attached) {
-            (Written::Complete, Some(known)) => {
+        let state = match (recorded.state, attached) {
+            (RecordState::Complete, Some(known)) => {
                 let is_gone = match known.datapath {
-                    Datapath::Native => link == Sight::Gone,
+                    Datapath::Native => link == Presence::Absent,
                     Datapath::Other => {
-                        known.boot == Boot::Earlier || recorded.namespace(mounts) == Sight::Gone
+                        known.boot == Boot::Earlier
+                            || recorded.netns_presence(mounts) == Presence::Absent
                     }
                 };
                 if is_gone {
@@ -297,12 +285,12 @@ impl Entry {
                     PodState::Attached
                 }
             }
-            _ if link == Sight::There && recorded.written == Written::Nonsense => {
+            _ if link == Presence::Present && recorded.state == RecordState::Damaged => {
                 PodState::Attached
             }
             _ => PodState::HalfMade,
         };
-        let restorable = attached.filter(|_| is_native).and_then(|known| {
+        let link = attached.filter(|_| is_native).and_then(|known| {
             Some(PodLink {
                 host_link: key.host_link(),
                 host_mac: known.host_mac?,
@@ -317,13 +305,13 @@ impl Entry {
             pod_mac: attached.and_then(|known| known.pod_mac),
             since_unix_ms: recorded.since_unix_ms(),
             state,
-            restorable,
+            link,
             ports: attached.map_or_else(Vec::new, |known| known.ports.clone()),
             change,
         }
     }
 
-    fn is_living(&self) -> bool {
+    fn is_attached(&self) -> bool {
         self.state == PodState::Attached
     }
 

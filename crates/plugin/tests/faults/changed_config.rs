@@ -40,7 +40,7 @@ fn write_list(plugin: &PluginNode, version: &str) {
         .unwrap();
 }
 
-fn cnitool<'a>(plugin: &'a PluginNode, verb: &str) -> CniTool {
+fn cnitool(plugin: &PluginNode, verb: &str) -> CniTool {
     let tool = plugin
         .node
         .cnitool("/etc/cni/net.d", verb, NETWORK, "/run/netns/p");

@@ -39,7 +39,7 @@ fn install(plugin: &PluginNode, list: impl AsRef<[u8]>) {
     plugin.node.write(file, list).unwrap();
 }
 
-fn tool<'n>(verb: &str, network: &str, pod: &Pod) -> CniTool {
+fn tool(verb: &str, network: &str, pod: &Pod) -> CniTool {
     let tool = pod
         .node()
         .cnitool("/etc/cni/net.d", verb, network, pod.netns_path());

@@ -76,7 +76,7 @@ fn tailscaled(plugin: &PluginNode, says: Option<&'static str>) -> Arc<AtomicBool
 #[case::running(Some("Running"), None)]
 #[case::stopped(Some("Stopped"), Some("Stopped"))]
 #[case::needs_login(Some("NeedsLogin"), Some("NeedsLogin"))]
-#[case::silent(None, Some("timed out"))]
+#[case::silent(None, Some("no response"))]
 fn a_strict_status_asks_tailscaled_itself(
     #[case] says: Option<&'static str>,
     #[case] trouble: Option<&str>,

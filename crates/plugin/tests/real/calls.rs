@@ -51,7 +51,7 @@ pub(crate) fn run(node: &Node, call: &Call) -> Outcome {
 }
 
 /// Runs cnitool with the configurations in the node's `/etc/cni/net.d`.
-pub(crate) fn cnitool<'n>(verb: &str, net: &str, pod: &Pod) -> CniTool {
+pub(crate) fn cnitool(verb: &str, net: &str, pod: &Pod) -> CniTool {
     let tool = pod
         .node()
         .cnitool("/etc/cni/net.d", verb, net, pod.netns_path());

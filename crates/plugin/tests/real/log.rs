@@ -8,10 +8,17 @@ use crate::calls::*;
 
 const LOG: &str = "/run/log/headcni.log";
 
+/// The lines of calls.
 fn lines(node: &Node) -> Vec<Value> {
+    let (calls, _) = all_lines(node);
+    calls
+}
+
+/// The lines of calls, and those of events that the daemon did not get.
+fn all_lines(node: &Node) -> (Vec<Value>, Vec<Value>) {
     let text = node.read(LOG).unwrap_or_default();
-    let line = |line| serde_json::from_str(line).unwrap();
-    text.lines().map(line).collect()
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.partition(|line: &Value| line.get("steps").is_some())
 }
 
 fn logging(more: Value) -> Value {
@@ -19,7 +26,7 @@ fn logging(more: Value) -> Value {
 }
 
 #[test]
-fn every_call_leaves_one_line() {
+fn every_call_is_a_line_and_so_is_an_event_that_no_daemon_got() {
     let node = node();
     let pod = node.pod("p").unwrap();
     let conf = logging(json!({}));
@@ -33,7 +40,14 @@ fn every_call_leaves_one_line() {
         outcome.ok().unwrap();
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
     }
-    let lines = lines(&node);
+    let (lines, unsent) = all_lines(&node);
+    let verbs: Vec<_> = unsent.iter().map(|line| line["verb"].clone()).collect();
+    assert_eq!(verbs, ["ADD", "DEL"], "no daemon runs");
+    for line in &unsent {
+        let error = line["error"].as_str().unwrap();
+        assert!(error.contains("notify headcni-daemon"), "{error}");
+        assert!(error.contains("/run/headcni/daemon.sock"), "{error}");
+    }
     let verbs: Vec<_> = lines.iter().map(|line| line["verb"].clone()).collect();
     assert_eq!(verbs, ["ADD", "CHECK", "STATUS", "DEL", "GC"]);
     for line in &lines {
@@ -120,7 +134,8 @@ fn klog_sends_the_line_to_stderr() {
     let call = call("ADD", &conf).pod(&pod).env("KLOG_LOGTOSTDERR", "true");
     let outcome = run(&node, &call);
     assert_eq!(address(&outcome.ok_json().unwrap()), "10.244.1.2");
-    let line: Value = serde_json::from_str(&outcome.stderr).unwrap();
+    let line = outcome.stderr.lines().next().unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!(
         (&line["verb"], &line["outcome"]),
         (&json!("ADD"), &json!("ok"))

@@ -28,7 +28,7 @@ pub struct TailscaledSpec {
     pub program: PathBuf,
     /// State, keys and log. Not shared with another tailscaled.
     pub state_dir: PathBuf,
-    /// The LocalAPI socket.
+    /// The `LocalAPI` socket.
     pub socket: PathBuf,
     /// The name of the TUN device.
     pub interface: String,

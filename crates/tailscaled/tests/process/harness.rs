@@ -188,7 +188,7 @@ impl Drop for TailscaledFixture {
     }
 }
 
-/// Waits until the LocalAPI founds.
+/// Waits until the `LocalAPI` responds.
 pub(crate) async fn await_ready(api: &LocalApi) {
     let end = tokio::time::Instant::now() + DEADLINE;
     while let Err(error) = api.status().await {

@@ -34,7 +34,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
                     .unwrap();
                 await_served_by(cluster, "visitor", UNUSED);
                 for node in &cluster.nodes {
-                    let claim = format!("visitor claims {UNUSED}, and has not the tag");
+                    let claim = format!("visitor advertises {UNUSED}, but lacks the node tag");
                     let texts = [claim.as_str(), "headscale nodes approve-routes"];
                     node.await_reported_false("PodCIDRUnique", &texts);
                 }
@@ -48,7 +48,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
             || {
                 let key = cluster.headscale.preauth_key(NODE_TAG).unwrap();
                 rogues.push(join(cluster, &thief, &key, FIRST));
-                let claim = format!("thief has {FIRST}, too");
+                let claim = format!("thief also advertises {FIRST}");
                 let texts = [claim.as_str(), "headscale nodes delete"];
                 cluster.nodes[0].await_reported_false("PodCIDRUnique", &texts);
             },
@@ -65,7 +65,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
                 let advertise = format!("--advertise-routes={HALF}");
                 rogues[1].cli(["set", &advertise]).unwrap();
                 await_served_by(cluster, "thief", HALF);
-                let claim = format!("thief claims {HALF}, which is part of node-1's {FIRST}");
+                let claim = format!("thief advertises {HALF}, which is part of node-1's {FIRST}");
                 cluster.nodes[1].await_reported_false("PodCIDRUnique", &[&claim]);
                 assert_thief_gets_nothing(&cluster.nodes[1], &thief, traffic);
                 assert_routes(cluster);
@@ -84,7 +84,7 @@ fn routes_of_peers_outside_the_cluster_are_rejected_and_reported() {
 fn a_supernet_of_a_pod_cidr_is_rejected_without_an_outage() {
     with_two_nodes(|cluster, traffic| {
         let thief = Node::new("thief").unwrap();
-        let claim = format!("thief claims {SUPERNET}, which overlaps node-2's {SECOND}");
+        let claim = format!("thief advertises {SUPERNET}, which overlaps node-2's {SECOND}");
         let mut rogues = Vec::new();
         traffic.assert_outage(
             "a supernet advertised by a peer with our tag",
@@ -94,7 +94,8 @@ fn a_supernet_of_a_pod_cidr_is_rejected_without_an_outage() {
                 rogues.push(join(cluster, &thief, &key, SUPERNET));
                 await_served_by(cluster, "thief", SUPERNET);
                 cluster.nodes[0].await_reported_false("PodCIDRUnique", &[&claim]);
-                let conflict = format!("thief has {SUPERNET}, which overlaps this node's {SECOND}");
+                let conflict =
+                    format!("thief advertises {SUPERNET}, which overlaps this node's {SECOND}");
                 cluster.nodes[1].await_reported_false("PodCIDRUnique", &[&conflict]);
             },
         );
@@ -149,7 +150,7 @@ fn with_kubernetes_a_pod_cidr_is_routed_to_its_own_node_only() {
                 .unwrap();
                 let node = &cluster.nodes[0];
                 let claim =
-                    format!("thief claims {SECOND}, which overlaps {SECOND} of Node node-2");
+                    format!("thief advertises {SECOND}, which overlaps {SECOND} of Node node-2");
                 node.await_reported_false("PodCIDRUnique", &[&claim]);
                 eventually(JOIN_TIMEOUT, "no route leads to the thief", || {
                     let routes = node.sh("ip -4 route show table 26723").ok()?;

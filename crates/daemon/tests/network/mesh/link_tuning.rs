@@ -1,12 +1,12 @@
 //! Links of default routes are tuned for the mesh's UDP packets, and restored.
 
 use lab::Netns;
-use node_hostnet::{self, Mesh, PodLinks};
+use node_hostnet::{self, MeshRoutes, PodLinks};
 
 use super::{Meshed, mesh, rules_and_routes, wanted};
 
-fn tuning() -> Mesh {
-    Mesh {
+fn tuning() -> MeshRoutes {
+    MeshRoutes {
         tune_links: true,
         ..mesh()
     }

@@ -143,10 +143,10 @@ fn a_peer_route_that_overlaps_our_pod_cidr_is_rejected() {
     let wanted = wanted(Some(&mesh_to(&claimed)));
     let outcome = meshed.fixture.pass(&wanted).unwrap();
     for part in [
-        "10.9.3.0/24 gets no route: it overlaps 10.9.3.0/24",
-        "10.9.3.128/25 gets no route: it overlaps 10.9.3.0/24",
-        "fd00:9::/32 gets no route: it overlaps fd00:9:0:3::/64",
-        "2 networks of other nodes are led to by headcni01",
+        "peer route 10.9.3.0/24 rejected: it overlaps 10.9.3.0/24",
+        "peer route 10.9.3.128/25 rejected: it overlaps 10.9.3.0/24",
+        "peer route fd00:9::/32 rejected: it overlaps fd00:9:0:3::/64",
+        "2 peer routes via headcni01",
     ] {
         assert!(outcome.message.contains(part), "{}", outcome.message);
     }
@@ -210,7 +210,7 @@ fn a_single_peer_route_is_added_and_removed() {
     fixture.passed(&wanted(Some(&mesh())));
     let more = wanted(Some(&mesh_to(&format!("{REMOTES},10.9.5.0/24"))));
     let repairs = fixture.passed(&more);
-    assert_eq!(repairs, ["routes of the mesh were missing: to 10.9.5.0/24"]);
+    assert_eq!(repairs, ["replace mesh routes to 10.9.5.0/24"]);
     let repairs = fixture.passed(&wanted(Some(&mesh())));
     assert_eq!(
         repairs,

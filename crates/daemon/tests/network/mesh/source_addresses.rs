@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use lab::frames::Frame;
 use lab::{Capture, Netns};
-use node_hostnet::Mesh;
+use node_hostnet::MeshRoutes;
 
 use super::{Meshed, PEER_TAILNET_IPS, REMOTE_PODS, UNASSIGNED, mesh, on, wanted};
 use crate::fixture::{GATEWAYS, await_answer, reaches, seen};
@@ -69,8 +69,8 @@ fn cgnat_addresses_of_a_provider_are_masqueraded() {
 #[test]
 fn no_packet_leaves_in_clear_with_rules_and_table_deleted() {
     let meshed = Meshed::new();
-    let mesh = Mesh {
-        members: vec![PEER_TAILNET_IPS[0].parse().unwrap()],
+    let mesh = MeshRoutes {
+        peer_ips: vec![PEER_TAILNET_IPS[0].parse().unwrap()],
         ..mesh()
     };
     meshed.fixture.passed(&wanted(Some(&mesh)));
@@ -137,8 +137,8 @@ fn with_the_mesh_interface_down_pods_get_an_icmp_error_at_once() {
 #[test]
 fn a_managed_mesh_interface_that_is_down_is_set_up_with_its_routes() {
     let meshed = Meshed::new();
-    let ours = Mesh {
-        is_ours: true,
+    let ours = MeshRoutes {
+        is_managed: true,
         ..mesh()
     };
     meshed.fixture.passed(&wanted(Some(&ours)));

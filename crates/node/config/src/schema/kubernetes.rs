@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The Kubernetes API. A node without one works as well: its networks are said by other sources.
+/// The Kubernetes API. It is optional if another source has the pod CIDRs of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Kubernetes {
-    /// Whether it is asked. Unless it is said, it is if `kubeconfig` is set or this is a pod.
+    /// Use the Kubernetes API. Default: yes if `kubeconfig` is set or the daemon runs in a pod.
     pub enabled: Option<bool>,
-    /// How it is reached; a pod knows that by itself.
+    /// The kubeconfig file. Default: the service account of the pod.
     #[schemars(example = "/etc/headcni/kubeconfig")]
     pub kubeconfig: Option<PathBuf>,
-    /// Labels of the pods of this node that are watched; all of them unless it is said.
+    /// A label selector for the pods of this node to watch. Default: all pods.
     #[schemars(example = "tier=edge")]
     pub pod_selector: Option<String>,
-    /// Whether a network counts as another node's only if a Node object has it, in its
-    /// `spec.podCIDRs` or as an annotation of ours.
+    /// Accept a route of a peer only if a Node object confirms it, in `spec.podCIDRs` or in an
+    /// annotation of headcni.
     pub strict_peers: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Keys about the mesh: its server, this node's member of it, and its names.
+//! Keys of the mesh: Headscale, tailscaled, MagicDNS.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,64 +6,61 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The server that runs the mesh.
-///
-/// Its keys are secrets and stand in files or in the environment: `HEADCNID_HEADSCALE_API_KEY` and
-/// `HEADCNID_HEADSCALE_PRE_AUTH_KEY`.
+/// The Headscale server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Headscale {
-    /// Its address.
+    /// The URL of the Headscale server.
     #[schemars(example = "https://headscale.example.org")]
     pub url: Option<String>,
-    /// A file with an API key.
+    /// The file that contains the API key.
     #[schemars(example = "/etc/headcni/api-key")]
     pub api_key_file: Option<PathBuf>,
-    /// A file with a pre-auth key.
+    /// The file that contains the pre-auth key.
     #[schemars(example = "/etc/headcni/pre-auth-key")]
     pub pre_auth_key_file: Option<PathBuf>,
-    /// A file with the certificates of its CA, if the system does not know it. Then no other CA is
-    /// trusted.
+    /// A PEM file with the CA certificates that signed the server's certificate. It replaces the CAs
+    /// of the system.
     pub ca_file: Option<PathBuf>,
-    /// The user whose pre-auth keys are made. Headscale before 0.28 has none without one.
+    /// The Headscale user for which the daemon creates pre-auth keys. Headscale before 0.28 requires
+    /// one.
     #[schemars(example = &"kubernetes")]
     pub user: Option<String>,
 }
 
-/// This node's member of the mesh.
+/// The tailscaled that connects this node to the mesh.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Tailscale {
-    /// Whose tailscaled makes this node a member of the mesh.
-    pub mode: MeshMode,
-    /// The socket of the host's own tailscaled, if it runs one.
+    /// Which tailscaled connects this node to the mesh.
+    pub mode: TailscaleMode,
+    /// The LocalAPI socket of the host's own tailscaled.
     pub socket: PathBuf,
-    /// The netns of ours.
+    /// The network namespace of our tailscaled.
     pub netns: TailscaledNetns,
-    /// The program of ours: a path, or a name to be looked for in PATH.
+    /// The program of our tailscaled: a path, or a name in PATH.
     pub program: PathBuf,
-    /// The interface of ours.
+    /// The interface of our tailscaled.
     pub interface: String,
-    /// The UDP port of ours, for other nodes. 0 is any free one.
+    /// The WireGuard UDP port of our tailscaled. Port 0 selects a free port.
     #[schemars(range(max = 65535))]
     pub port: u16,
-    /// Where ours keeps its keys.
+    /// The state directory of our tailscaled. It contains the node key.
     pub state_dir: PathBuf,
-    /// This node's name in the mesh; the node's own unless it is said. It does not apply to the
+    /// The hostname of this node in the tailnet. Default: the node name. It does not apply to the
     /// host's tailscaled.
     #[schemars(example = "node-1")]
     pub hostname: Option<String>,
-    /// The tags of all nodes of the cluster. Only members of the mesh that have the first one are
-    /// taken for nodes.
+    /// The tags of all nodes of the cluster. Only peers with the first tag are treated as nodes.
     pub tags: Vec<String>,
-    /// Whether the links that lead out of the node are tuned for the mesh, as Tailscale recommends.
+    /// Enable UDP GRO forwarding on the uplinks of the node, as Tailscale recommends.
     pub tune_links: TuneLinks,
 }
 
 impl Default for Tailscale {
     fn default() -> Self {
         Self {
-            mode: MeshMode::Auto,
+            mode: TailscaleMode::Auto,
             socket: PathBuf::from("/var/run/tailscale/tailscaled.sock"),
             netns: TailscaledNetns::Auto,
             program: PathBuf::from("tailscaled"),
@@ -77,69 +74,69 @@ impl Default for Tailscale {
     }
 }
 
-/// Whose tailscaled makes this node a member of the mesh.
+/// Which tailscaled connects this node to the mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum MeshMode {
-    /// Ours, if `headscale.url` is said; else there is no mesh.
+pub enum TailscaleMode {
+    /// `daemon` if `headscale.url` is set, else `off`.
     #[default]
     Auto,
-    /// One that the daemon starts and keeps running.
+    /// A tailscaled that the daemon starts and supervises.
     Daemon,
-    /// One that somebody else starts at our socket, as a container of its own; the daemon never does.
+    /// A tailscaled in a separate container, at the socket of headcni. The daemon does not start it.
     Container,
-    /// The host's own: our networks are added to what it advertises.
+    /// The host's own tailscaled. The pod CIDRs are added to the routes that it advertises.
     Host,
-    /// None: pods reach only pods of the same node.
+    /// No mesh. Pods reach only pods on the same node.
     Off,
 }
 
-/// Where our tailscaled runs. Two in one network destroy each other's rules.
+/// The netns of our tailscaled. Two tailscaled in one netns delete each other's rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TailscaledNetns {
-    /// In the host's network, unless another tailscaled runs there.
+    /// The host netns, unless another tailscaled runs there.
     #[default]
     Auto,
-    /// In the host's network.
+    /// The host netns.
     Host,
-    /// In a network of its own, joined to the host's by a link.
+    /// A separate netns, connected to the host netns by a veth pair.
     Own,
 }
 
-/// Whether links are tuned for the mesh.
+/// Whether uplinks are tuned for the mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TuneLinks {
-    /// Where the kernel can do it.
+    /// Enable it where the kernel supports it.
     #[default]
     Auto,
-    /// Never.
+    /// Change nothing.
     Off,
 }
 
-/// What pods are told about name servers.
+/// DNS settings of pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Dns {
-    /// Names of the tailnet.
+    /// MagicDNS: names of the tailnet.
     #[serde(rename = "magicDNS")]
     pub magic_dns: MagicDns,
 }
 
-/// Names of the tailnet.
+/// MagicDNS: names of the tailnet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct MagicDns {
-    /// Whether pods are told how to look up names of the tailnet.
+    /// Configure pods to resolve names of the tailnet.
     pub enable: bool,
-    /// The domain that they end in.
+    /// The base domain of the tailnet.
     #[schemars(example = "tailnet.example.org")]
     pub base_domain: Option<String>,
-    /// Name servers that know them.
+    /// Name servers that resolve names of the tailnet.
     #[schemars(example = ["10.2.0.1"])]
     pub nameservers: Vec<IpAddr>,
-    /// Domains that short names are looked for in.
+    /// Search domains for short names.
     #[schemars(example = ["c.example.org"])]
     pub search_domains: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The part of the node's network that pods get, and who gives it to them.
+//! The IPAM plugin and its address range.
 
 use std::net::IpAddr;
 
@@ -9,33 +9,33 @@ use super::networks::{self, Named};
 use crate::problem::Problem;
 use crate::schema::{Config, Mode, Strategy};
 
-pub(super) const OWN: &str = "headcni-ipam";
+pub(super) const HEADCNI_IPAM: &str = "headcni-ipam";
 const HOST_LOCAL: &str = "host-local";
 
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let ipam = &config.ipam;
     let kind = ipam.kind.as_deref().unwrap_or(match config.cni.mode {
-        Mode::Native => OWN,
+        Mode::Native => HEADCNI_IPAM,
         Mode::Bridge => HOST_LOCAL,
     });
     let mut problems = Vec::new();
     if PluginType::new("type", kind).is_err() {
         problems.push(Problem::new(
             "ipam.type",
-            "not a plugin's name: letters, digits, \"_\", \".\" and \"-\", as headcni-ipam",
+            "not a plugin name: use letters, digits, \"_\", \".\" and \"-\", as in headcni-ipam",
         ));
     } else if kind == "headcni" {
         problems.push(Problem::new(
             "ipam.type",
-            "headcni makes networks and gives no addresses: headcni-ipam does",
+            "headcni is not an IPAM plugin: use headcni-ipam",
         ));
     }
-    if kind != OWN && ipam.strategy != Strategy::Sequential {
+    if kind != HEADCNI_IPAM && ipam.strategy != Strategy::Sequential {
         problems.push(
             Problem::new(
                 "ipam.strategy",
                 format!(
-                    "{} is headcni-ipam's, and {} gives the addresses: take strategy away, or set \
+                    "{} is a strategy of headcni-ipam, but the IPAM plugin is {}: remove strategy, or set \
                      ipam.type to headcni-ipam",
                     ipam.strategy.name(),
                     if kind == HOST_LOCAL {
@@ -45,7 +45,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
                     },
                 ),
             )
-            .look_at("ipam.strategy"),
+            .at("ipam.strategy"),
         );
     }
     let given = [
@@ -57,11 +57,11 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
         .into_iter()
         .filter_map(|(key, address)| Some((key, address?)))
         .collect();
-    if kind != OWN && kind != HOST_LOCAL {
+    if kind != HEADCNI_IPAM && kind != HOST_LOCAL {
         problems.extend(given.iter().map(|(key, _)| {
             Problem::new(
                 *key,
-                "only headcni-ipam and host-local know it: take it away, or set ipam.type to \
+                "only headcni-ipam and host-local support it: remove it, or set ipam.type to \
                  headcni-ipam",
             )
         }));
@@ -69,13 +69,13 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(order(config));
     let nets = nets(config);
     problems.extend(given.iter().filter_map(|(key, address)| {
-        let trouble = misplaced(*address, &nets).or_else(|| edge(key, *address, &nets))?;
-        Some(Problem::new(*key, trouble))
+        let text = misplaced(*address, &nets).or_else(|| edge(key, *address, &nets))?;
+        Some(Problem::new(*key, text))
     }));
     problems
 }
 
-/// The networks that an address must be in: the node's if they are known, else the cluster's.
+/// The CIDRs that must contain an address: pod CIDRs if they are configured, else cluster CIDRs.
 fn nets(config: &Config) -> Vec<Named> {
     let mut nets = networks::local(&config.network);
     nets.extend(networks::of_nodes(&config.network));
@@ -88,9 +88,9 @@ fn nets(config: &Config) -> Vec<Named> {
 fn order(config: &Config) -> Option<Problem> {
     let (first, last) = (config.ipam.range_start?, config.ipam.range_end?);
     let text = if first.is_ipv4() != last.is_ipv4() {
-        format!("{last} is of another IP family than rangeStart {first}: write both in one")
+        format!("{last} has another IP family than rangeStart {first}: use one family")
     } else if first > last {
-        format!("{last} is before rangeStart {first}: exchange them")
+        format!("{last} is before rangeStart {first}: swap them")
     } else {
         return None;
     };
@@ -105,18 +105,18 @@ fn misplaced(address: IpAddr, nets: &[Named]) -> Option<String> {
     let mut of_family = nets.iter().filter(is_of_family).peekable();
     if of_family.peek().is_none() {
         return Some(format!(
-            "{address} is of another IP family than {} {}: take one of {}",
+            "{address} has another IP family than {} {}: use an address in {}",
             nets[0].key, nets[0].net, nets[0].net
         ));
     }
-    let stray = of_family.find(|named| !named.net.contains(&address))?;
+    let excluding = of_family.find(|named| !named.net.contains(&address))?;
     Some(format!(
-        "{address} is outside of {} {}: take an address in it, or take the key away",
-        stray.key, stray.net
+        "{address} is outside {} {}: use an address in it, or remove the key",
+        excluding.key, excluding.net
     ))
 }
 
-/// The first and last address of an IPv4 network are nobody's; of an IPv6 network, the first.
+/// The gateway can't be the network address, or the broadcast address of IPv4.
 fn edge(key: &str, address: IpAddr, nets: &[Named]) -> Option<String> {
     if key != "ipam.gateway" {
         return None;
@@ -124,11 +124,11 @@ fn edge(key: &str, address: IpAddr, nets: &[Named]) -> Option<String> {
     let named = nets.iter().find(|named| named.net.contains(&address))?;
     let net = named.net;
     let what = if address == net.network() {
-        "the network's own address"
+        "the network address"
     } else if address == net.broadcast() && address.is_ipv4() {
-        "the network's broadcast address"
+        "the broadcast address"
     } else {
         return None;
     };
-    Some(format!("{address} is {what}: take another one of {net}"))
+    Some(format!("{address} is {what}: use another address in {net}"))
 }

@@ -1,4 +1,4 @@
-//! What runtimes and other plugins must be able to take.
+//! Names and options of the CNI configuration.
 
 use std::collections::BTreeSet;
 
@@ -8,30 +8,30 @@ use crate::path::KeyPath;
 use crate::problem::Problem;
 use crate::schema::{Cni, Config, Mode};
 
-/// A name becomes a directory's; nobody needs more.
-const LONGEST_NAME: usize = 128;
-/// Interfaces that are not a bridge of ours to make.
-const TAKEN: [&str; 2] = ["lo", "headcni01"];
+/// The name becomes a directory name.
+const MAX_NAME: usize = 128;
+/// Interfaces that can't be the bridge.
+const RESERVED: [&str; 2] = ["lo", "headcni01"];
 
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let cni = &config.cni;
     let mut problems = Vec::new();
-    if NetworkName::new(&cni.name).is_err() || cni.name.len() > LONGEST_NAME {
+    if NetworkName::new(&cni.name).is_err() || cni.name.len() > MAX_NAME {
         problems.push(Problem::new(
             "cni.name",
-            "not a network's name: up to 128 letters, digits, \"_\", \".\" and \"-\", as headcni",
+            "not a network name: use up to 128 letters, digits, \"_\", \".\" and \"-\", as in headcni",
         ));
     }
     let bridge = &cni.bridge.name;
     if IfName::new(bridge).is_err() {
         problems.push(Problem::new(
             "cni.bridge.name",
-            "not an interface's name: up to 15 bytes without \"/\", \":\" and blanks, as headcni0",
+            "not an interface name: use up to 15 bytes without \"/\", \":\" and spaces, as in headcni0",
         ));
-    } else if TAKEN.contains(&bridge.as_str()) {
+    } else if RESERVED.contains(&bridge.as_str()) {
         problems.push(Problem::new(
             "cni.bridge.name",
-            format!("{bridge} is another interface: take a name of its own, as headcni0"),
+            format!("{bridge} is another interface: use an unused name such as headcni0"),
         ));
     }
     problems.extend(plugins(cni));
@@ -48,12 +48,14 @@ fn plugins(cni: &Cni) -> Vec<Problem> {
         let kind = plugin.get("type").and_then(|kind| kind.as_str());
         let kind = kind.and_then(|kind| PluginType::new("type", kind).ok());
         let text = match &kind {
-            None => "every plugin needs a type, the name of its program: as \"tuning\"".to_owned(),
+            None => {
+                "every plugin needs a type, the name of its program, such as \"tuning\"".to_owned()
+            }
             Some(kind) if matches!(kind.as_str(), "headcni" | "headcni-ipam") => {
-                format!("{kind} is in the configuration already: take this one away")
+                format!("{kind} is in the configuration already: remove this one")
             }
             Some(kind) if !seen.insert(kind.clone()) => {
-                format!("{kind} stands here a second time: put all its settings into one")
+                format!("{kind} is a duplicate: merge its settings into one entry")
             }
             Some(_) => continue,
         };
@@ -62,7 +64,7 @@ fn plugins(cni: &Cni) -> Vec<Problem> {
     problems
 }
 
-/// Keys that nobody reads in bridge mode, though somebody relies on them.
+/// Keys that would have no effect in bridge mode.
 fn only_native(config: &Config) -> Vec<Problem> {
     if config.cni.mode == Mode::Native {
         return Vec::new();
@@ -72,26 +74,26 @@ fn only_native(config: &Config) -> Vec<Problem> {
         ("cni.statusStrict", config.cni.status_strict),
         ("dns.magicDNS.enable", config.dns.magic_dns.enable),
     ];
-    let said = keys.into_iter().filter(|(_, is_said)| *is_said);
+    let set = keys.into_iter().filter(|(_, is_set)| *is_set);
     let problem = |(key, _)| {
         Problem::new(
             key,
-            "the plugin headcni has it, and in bridge mode it takes no part: set cni.mode to \
-             native, or take the key away",
+            "only the headcni plugin supports it, and bridge mode does not use that: set cni.mode to \
+             native, or remove the key",
         )
     };
-    said.map(problem).collect()
+    set.map(problem).collect()
 }
 
-/// In an exclusive directory, all other configurations are renamed: it must be CNI's alone.
+/// All other files of an exclusive directory are renamed: it must contain only CNI configurations.
 fn conf_dir(cni: &Cni) -> Option<Problem> {
     let dir = cni.conf_dir.as_deref()?;
     let is_shallow = dir.is_absolute() && dir.components().count() < 3;
     (cni.exclusive && is_shallow).then(|| {
         Problem::new(
             "cni.confDir",
-            "is the system's, and files in it would be renamed: name a directory that is CNI's \
-             alone, as /etc/cni/net.d, or set cni.exclusive to false",
+            "is a system directory, and its files would be renamed: use a directory for CNI only, \
+             such as /etc/cni/net.d, or set cni.exclusive to false",
         )
     })
 }

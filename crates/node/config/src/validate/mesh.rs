@@ -1,4 +1,4 @@
-//! The mesh's server and names.
+//! Headscale, tailscaled and MagicDNS.
 
 use std::net::IpAddr;
 
@@ -7,64 +7,65 @@ use http::Uri;
 
 use crate::path::KeyPath;
 use crate::problem::Problem;
-use crate::schema::{Config, MagicDns, MeshMode};
+use crate::schema::{Config, MagicDns, TailscaleMode};
 
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if let Some(trouble) = config.headscale.url.as_deref().and_then(bad_url) {
-        problems.push(Problem::new("headscale.url", trouble));
+    if let Some(text) = config.headscale.url.as_deref().and_then(bad_url) {
+        problems.push(Problem::new("headscale.url", text));
     }
-    problems.extend(member(config));
-    problems.extend(names(&config.dns.magic_dns));
+    problems.extend(tailscale(config));
+    problems.extend(magic_dns(&config.dns.magic_dns));
     problems
 }
 
-fn member(config: &Config) -> Vec<Problem> {
+fn tailscale(config: &Config) -> Vec<Problem> {
     let tailscale = &config.tailscale;
     let mut problems = Vec::new();
     let mut refuse = |key: &str, text: String| problems.push(Problem::new(key, text));
-    let is_ours = matches!(tailscale.mode, MeshMode::Daemon | MeshMode::Container);
+    let is_ours = matches!(
+        tailscale.mode,
+        TailscaleMode::Daemon | TailscaleMode::Container
+    );
     if is_ours && config.headscale.url.is_none() {
-        let text = "our tailscaled has no server to join: set headscale.url, or mode to off";
+        let text = "tailscaled needs a Headscale server: set headscale.url, or mode to off";
         refuse("tailscale.mode", text.to_owned());
     }
     let interface = &tailscale.interface;
     if IfName::new(interface).is_err() {
-        let text = "not an interface's name: up to 15 bytes without \"/\", \":\" and blanks, as \
+        let text = "not an interface name: use up to 15 bytes without \"/\", \":\" and spaces, as in \
                     headcni01";
         refuse("tailscale.interface", text.to_owned());
     } else if interface == "lo" || *interface == config.cni.bridge.name {
-        let text = format!("{interface} is another interface: take a name of its own");
+        let text = format!("{interface} is another interface: use an unused name");
         refuse("tailscale.interface", text);
     }
     let program = tailscale.program.as_os_str().as_encoded_bytes();
     let is_name = !program.contains(&b'/');
     if program.is_empty() || !(is_name || tailscale.program.is_absolute()) {
-        let text = "write the whole path of the program, or its name alone, as tailscaled";
+        let text = "use an absolute path, or a program name such as tailscaled";
         refuse("tailscale.program", text.to_owned());
     }
     let hostname = tailscale.hostname.as_deref();
     if hostname.is_some_and(|name| name.contains(['.', '_']) || !is_domain(name)) {
-        let text = "not a node's name: up to 63 letters, digits and \"-\", as node-1";
+        let text = "not a hostname: use up to 63 letters, digits and \"-\", as in node-1";
         refuse("tailscale.hostname", text.to_owned());
     }
     if tailscale.tags.is_empty() {
-        let text =
-            "without a tag no member of the mesh is known for a node: say one, as tag:k8s-node";
+        let text = "without a tag no peer is recognized as a node: set one, such as tag:k8s-node";
         refuse("tailscale.tags", text.to_owned());
     }
     for (index, tag) in tailscale.tags.iter().enumerate() {
         if !is_tag(tag) {
             let key = KeyPath::from("tailscale.tags");
-            let text =
-                "not a tag: \"tag:\", a letter, then letters, digits and \"-\", as tag:k8s-node";
-            problems.push(Problem::new(key.clone(), text).look_at(key.item(index)));
+            let text = "not a tag: use \"tag:\", a letter, then letters, digits and \"-\", as in tag:k8s-node";
+            problems.push(Problem::new(key.clone(), text).at(key.item(index)));
         }
     }
     problems
 }
 
-/// As Tailscale has them: <https://tailscale.com/kb/1068/tags>.
+/// <https://tailscale.com/kb/1068/tags>.
 fn is_tag(tag: &str) -> bool {
     tag.strip_prefix("tag:").is_some_and(|name| {
         let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -72,37 +73,36 @@ fn is_tag(tag: &str) -> bool {
     })
 }
 
-/// What is wrong with the server's address.
 fn bad_url(url: &str) -> Option<&'static str> {
-    const FORM: &str = "must be of the form https://headscale.example.org";
+    const FORM: &str = "must be a URL such as https://headscale.example.org";
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     if !scheme.is_some_and(|scheme| matches!(scheme, "https" | "http")) {
-        return Some("must begin with https:// or http://, as https://headscale.example.org");
+        return Some("must begin with https:// or http://, as in https://headscale.example.org");
     }
-    // The type below drops a fragment.
+    // `Uri` drops a fragment.
     if url.contains(['?', '#']) {
-        return Some("has a query or a fragment: leave out what begins with ? or #");
+        return Some("has a query or a fragment: remove the part from ? or # on");
     }
     let Ok(uri) = url.parse::<Uri>() else {
         return Some(FORM);
     };
     match uri.authority() {
         Some(authority) if authority.as_str().contains('@') => {
-            Some("has a user's name: leave it out, the key stands in a file or a variable")
+            Some("has a user name: remove it, and put the key in a file or an environment variable")
         }
         Some(authority) if !authority.host().is_empty() => {
-            // A port that is none is no error of that type.
+            // `Uri` accepts an invalid port.
             let port = authority.as_str().strip_prefix(authority.host());
-            let is_sound =
+            let is_valid =
                 port.is_some_and(|port| port.is_empty() || authority.port_u16() > Some(0));
-            if is_sound { None } else { Some(FORM) }
+            if is_valid { None } else { Some(FORM) }
         }
         _ => Some(FORM),
     }
 }
 
-fn names(magic_dns: &MagicDns) -> Vec<Problem> {
-    const DOMAIN: &str = "not a domain: letters, digits and \"-\" with dots between, as \
+fn magic_dns(magic_dns: &MagicDns) -> Vec<Problem> {
+    const DOMAIN: &str = "not a domain: use letters, digits and \"-\", separated by dots, as in \
                           tailnet.example.org";
     let key = KeyPath::from("dns.magicDNS");
     let mut problems = Vec::new();
@@ -111,22 +111,23 @@ fn names(magic_dns: &MagicDns) -> Vec<Problem> {
     let search = magic_dns.search_domains.iter().enumerate();
     let search_key = key.key("searchDomains");
     let search = search.map(|(index, domain)| (search_key.clone(), search_key.item(index), domain));
-    for (key, spot, domain) in base.chain(search) {
+    for (key, location, domain) in base.chain(search) {
         if !is_domain(domain) {
-            problems.push(Problem::new(key, DOMAIN).look_at(spot));
+            problems.push(Problem::new(key, DOMAIN).at(location));
         }
     }
     for (index, server) in magic_dns.nameservers.iter().enumerate() {
-        if !can_serve(*server) {
+        if !is_reachable_from_pods(*server) {
             let key = key.key("nameservers");
-            let text = format!("{server} can't be reached by pods: take the server's real address");
-            problems.push(Problem::new(key.clone(), text).look_at(key.item(index)));
+            let text =
+                format!("{server} is not reachable from pods: use the address of the server");
+            problems.push(Problem::new(key.clone(), text).at(key.item(index)));
         }
     }
     problems
 }
 
-/// A domain, with or without the dot at its end.
+/// A domain, with or without a trailing dot.
 fn is_domain(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -139,7 +140,7 @@ fn is_domain(name: &str) -> bool {
         })
 }
 
-/// To a pod, loopback is the pod itself.
-fn can_serve(server: IpAddr) -> bool {
+/// Loopback addresses would be those of the pod.
+fn is_reachable_from_pods(server: IpAddr) -> bool {
     !(server.is_loopback() || server.is_unspecified() || server.is_multicast())
 }

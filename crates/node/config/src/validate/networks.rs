@@ -1,4 +1,4 @@
-//! Networks: usable ones, apart where they must be apart, and inside each other where they must be.
+//! Pod, cluster and Service CIDRs: usable, nested where required, and otherwise disjoint.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::problem::Problem;
 use crate::schema::Network;
 use crate::values::{Networks, PerNode};
 
-/// The least that IPv6 needs (RFC 8200, section 5).
-const LEAST_IPV6_MTU_BYTES: u32 = 1280;
+/// RFC 8200, section 5.
+const MIN_IPV6_MTU_BYTES: u32 = 1280;
 
-/// A network and the key that says it.
+/// A CIDR and its key.
 #[derive(Clone)]
 pub(super) struct Named {
     pub(super) key: KeyPath,
-    /// Where it stands if the key has a list.
-    pub(super) spot: KeyPath,
+    /// The item if the key has a list.
+    pub(super) location: KeyPath,
     pub(super) net: IpNet,
 }
 
 impl Named {
     pub(super) fn problem(&self, text: String) -> Problem {
-        Problem::new(self.key.clone(), text).look_at(self.spot.clone())
+        Problem::new(self.key.clone(), text).at(self.location.clone())
     }
 }
 
@@ -31,13 +31,13 @@ pub(super) fn named(key: &KeyPath, networks: &Networks) -> Vec<Named> {
     let all = networks.0.iter().enumerate();
     let named = all.map(|(index, net)| Named {
         key: key.clone(),
-        spot: key.item(index),
+        location: key.item(index),
         net: *net,
     });
     named.collect()
 }
 
-/// Each node's networks, as the configuration says them.
+/// The configured pod CIDRs of each node.
 pub(super) fn of_nodes(network: &Network) -> Vec<Named> {
     let nodes = KeyPath::from("network.podCIDR.nodes");
     let pods = &network.pod_cidr;
@@ -91,7 +91,7 @@ fn unusable(named: &Named) -> Option<Problem> {
     let net = named.net;
     let special = net::special_purpose(&net)?;
     Some(named.problem(format!(
-        "{net} can't be used, {} is {}: take a private one, as 10.244.0.0/16 or \
+        "{net} can't be used, {} is {}: use a private one, such as 10.244.0.0/16 or \
          fd00:10:244::/56",
         special.net, special.purpose
     )))
@@ -106,7 +106,7 @@ fn too_small(named: &Named) -> Option<Problem> {
     };
     (net.prefix_len() > longest).then(|| {
         named.problem(format!(
-            "{net} is too small for a gateway and a pod: {smallest} or larger"
+            "{net} is too small for a gateway and a pod: use {smallest} or larger"
         ))
     })
 }
@@ -120,7 +120,7 @@ fn two_of_a_family(set: &[Named]) -> Option<Problem> {
     };
     let (_, second) = set.iter().enumerate().find(is_second)?;
     Some(second.problem(format!(
-        "{} is a second {} network: keep one, large enough for all",
+        "{} is a second {} CIDR: keep one that is large enough",
         second.net,
         family(second.net)
     )))
@@ -134,12 +134,12 @@ fn outside(part: &Named, base: &[Named]) -> Option<Problem> {
     let of_family = base.iter().find(|base| is_ipv6(base.net) == is_ipv6(net));
     Some(part.problem(match of_family {
         Some(base) => format!(
-            "{net} is outside of network.podCIDR.base {}: take a part of it, or correct base",
+            "{net} is outside network.podCIDR.base {}: use a part of it, or correct base",
             base.net
         ),
         None => format!(
-            "{net} is {}, and network.podCIDR.base has no such network: add the whole cluster's \
-             to it",
+            "{net} is {}, and network.podCIDR.base has no CIDR of that family: add the \
+             cluster CIDR",
             family(net)
         ),
     }))
@@ -147,17 +147,17 @@ fn outside(part: &Named, base: &[Named]) -> Option<Problem> {
 
 fn overlaps_of_nodes(nodes: &[Named]) -> Vec<Problem> {
     let mut sorted: Vec<&Named> = nodes.iter().collect();
-    // A network comes after those that it is part of.
+    // A CIDR sorts after those that contain it.
     sorted.sort_by_key(|named| (named.net.network(), named.net.prefix_len()));
     let mut problems = Vec::new();
     let mut widest: Option<&Named> = None;
     for named in sorted {
         match widest {
             Some(other) if overlap(other.net, named.net) => {
-                // Two of one node are complained about already.
+                // Two CIDRs of one node are reported already.
                 if other.key != named.key {
                     problems.push(named.problem(format!(
-                        "{} is also {}'s ({}): pods of one of them would be unreachable, give \
+                        "{} overlaps with {} ({}): pods of one of them would be unreachable, give \
                          each node its own",
                         named.net, other.key, other.net
                     )));
@@ -177,8 +177,8 @@ fn overlaps_with_services(services: &[Named], base: &[Named], parts: &[&Named]) 
         let first = first.or_else(|| parts.iter().copied().find(overlaps));
         if let Some(pods) = first {
             problems.push(service.problem(format!(
-                "{} overlaps with {} {}: services and pods must be apart, change one to what the \
-                 cluster really has",
+                "{} overlaps with {} {}: Services and pods need separate CIDRs, set both to the CIDRs \
+                 of the cluster",
                 service.net, pods.key, pods.net
             )));
         }
@@ -186,25 +186,25 @@ fn overlaps_with_services(services: &[Named], base: &[Named], parts: &[&Named]) 
     problems
 }
 
-/// Sizes count only where somebody said one, or where they are used.
+/// Prefix lengths matter only if they are set or used.
 fn sizes(network: &Network, base: &[Named]) -> Vec<Problem> {
-    let (said, default) = (network.pod_cidr.per_node, PerNode::default());
+    let (set, default) = (network.pod_cidr.per_node, PerNode::default());
     let too_large = base.iter().filter_map(|base| {
-        let (length, usual) = match base.net {
-            IpNet::V4(_) => (said.ipv4, default.ipv4),
-            IpNet::V6(_) => (said.ipv6, default.ipv6),
+        let (length, standard) = match base.net {
+            IpNet::V4(_) => (set.ipv4, default.ipv4),
+            IpNet::V6(_) => (set.ipv6, default.ipv6),
         };
-        let counts = length != usual || network.pod_cidr.allow_guess;
+        let counts = length != standard || network.pod_cidr.allow_guess;
         (counts && length < base.net.prefix_len()).then(|| {
             let text = format!(
-                "/{length} is larger than the whole cluster's {}: make it /{} or longer",
+                "/{length} is larger than the cluster CIDR {}: use /{} or longer",
                 base.net,
                 base.net.prefix_len()
             );
             Problem::new("network.podCIDR.perNode", text)
-                .look_at("network.podCIDR.perNode")
-                .look_at(base.spot.clone())
-                .look_at(base.key.clone())
+                .at("network.podCIDR.perNode")
+                .at(base.location.clone())
+                .at(base.key.clone())
         })
     });
     too_large.collect()
@@ -217,28 +217,28 @@ fn node_names(network: &Network) -> Vec<Problem> {
         if !is_node_name(name) {
             problems.push(Problem::new(
                 nodes.key(name),
-                "not a node's name, which has small letters, digits, \"-\" and \".\": see kubectl \
-                 get nodes",
+                "not a node name: use lower-case letters, digits, \"-\" and \".\"; see kubectl get \
+                 nodes",
             ));
         } else if networks.0.is_empty() {
             problems.push(Problem::new(
                 nodes.key(name),
-                "has no network: write one, or take the node away",
+                "has no CIDR: add one, or remove the node",
             ));
         }
     }
     problems
 }
 
-/// A name as Kubernetes has them (RFC 1123).
+/// RFC 1123, as Kubernetes requires.
 pub(super) fn is_node_name(name: &str) -> bool {
-    let is_small = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     name.len() <= 253
         && name.split('.').all(|label| {
             label.len() <= 63
-                && label.starts_with(is_small)
-                && label.ends_with(is_small)
-                && label.chars().all(|c| is_small(c) || c == '-')
+                && label.starts_with(is_lower)
+                && label.ends_with(is_lower)
+                && label.chars().all(|c| is_lower(c) || c == '-')
         })
 }
 
@@ -248,23 +248,23 @@ fn ipv6(network: &Network, pods: &[&Named]) -> Vec<Problem> {
     match (network.enable_ipv6, first) {
         (Some(true), None) if !pods.is_empty() => problems.push(Problem::new(
             "network.enableIPv6",
-            "true, but pods have no IPv6 network: add one to network.podCIDR, or take the key away",
+            "true, but no IPv6 pod CIDR is configured: add one to network.podCIDR, or remove the key",
         )),
         (Some(false), Some(named)) => problems.push(Problem::new(
             "network.enableIPv6",
             format!(
-                "false, but {} has {}: take one of them away",
+                "false, but {} has {}: remove one of them",
                 named.key, named.net
             ),
         )),
         _ => {}
     }
     let uses_ipv6 = first.is_some() || network.enable_ipv6 == Some(true);
-    if uses_ipv6 && network.mtu < LEAST_IPV6_MTU_BYTES {
+    if uses_ipv6 && network.mtu < MIN_IPV6_MTU_BYTES {
         problems.push(Problem::new(
             "network.mtu",
             format!(
-                "{} is too small for IPv6: {LEAST_IPV6_MTU_BYTES} or more",
+                "{} is too small for IPv6: use {MIN_IPV6_MTU_BYTES} or more",
                 network.mtu
             ),
         ));

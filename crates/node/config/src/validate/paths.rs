@@ -1,4 +1,4 @@
-//! Paths: the daemon, the plugin and runtimes have no directory in common to begin at.
+//! Paths must be absolute: daemon, plugin and runtime have different working directories.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::problem::Problem;
 use crate::schema::Config;
 
-/// `sun_path` less its final NUL: see unix(7).
-const LONGEST_SOCKET: usize = 107;
+/// `sun_path` without its NUL: see unix(7).
+const MAX_SOCKET_PATH: usize = 107;
 
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let paths = [
@@ -37,25 +37,25 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let given = paths
         .into_iter()
         .filter_map(|(key, path)| Some((key, path?)));
-    let bad = given.filter_map(|(key, path)| Some(Problem::new(key, trouble(key, path)?)));
+    let bad = given.filter_map(|(key, path)| Some(Problem::new(key, check(key, path)?)));
     bad.collect()
 }
 
-fn trouble(key: &str, path: &Path) -> Option<String> {
+fn check(key: &str, path: &Path) -> Option<String> {
     let bytes = path.as_os_str().as_bytes();
     if !path.is_absolute() {
-        return Some("must begin with \"/\": write the whole path".to_owned());
+        return Some("must be an absolute path".to_owned());
     }
     if bytes.contains(&0) || bytes.contains(&b'\n') {
-        return Some("has a NUL or a line break in it: take it out".to_owned());
+        return Some("contains a NUL or a line break: remove it".to_owned());
     }
     let is_dir = key.ends_with("Dir");
     if !is_dir && (bytes.ends_with(b"/") || path.file_name().is_none()) {
-        return Some("is a directory: write the file's name too".to_owned());
+        return Some("is a directory: add the file name".to_owned());
     }
-    if key == "tailscale.socket" && bytes.len() > LONGEST_SOCKET {
+    if key == "tailscale.socket" && bytes.len() > MAX_SOCKET_PATH {
         return Some(format!(
-            "too long for a socket: up to {LONGEST_SOCKET} bytes"
+            "too long for a socket: use up to {MAX_SOCKET_PATH} bytes"
         ));
     }
     None

@@ -1,4 +1,4 @@
-//! What is allowed but likely not meant.
+//! Values that are allowed but probably a mistake.
 
 use http::Uri;
 
@@ -6,17 +6,16 @@ use super::networks;
 use crate::problem::Problem;
 use crate::schema::{Bridge, Config, Mode};
 
-/// What resolvers look at (`MAXNS` in resolv.conf(5)).
-const MOST_NAMESERVERS: usize = 3;
+/// `MAXNS` in resolv.conf(5).
+const MAX_NAMESERVERS: usize = 3;
 
-/// All that a person should know about a configuration that works.
-pub fn advise(config: &Config) -> Vec<Problem> {
+pub fn warnings(config: &Config) -> Vec<Problem> {
     let mut warnings = Vec::new();
     let mut warn = |key: &str, text: &str| warnings.push(Problem::new(key, text));
     if config.network_policy.enabled {
         warn(
             "networkPolicy.enabled",
-            "policies are not enforced yet: pods are reachable whatever they say",
+            "NetworkPolicy is not enforced yet: pods stay reachable",
         );
     }
     if config.cni.mode == Mode::Native && config.cni.bridge != Bridge::default() {
@@ -28,7 +27,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     if config.cni.mode == Mode::Bridge && config.cni.bridge.ip_masq {
         warn(
             "cni.bridge.ipMasq",
-            "hides pods' addresses from pods on other nodes: policies and logs there see the node's",
+            "hides pod IPs from pods on other nodes: policies and logs there see the node IP",
         );
     }
     let plugins = config.cni.cni_plugins.iter();
@@ -36,21 +35,21 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     {
         warn(
             "cni.cniPlugins",
-            "portmap beside headcni, which maps host ports itself: take portmap away",
+            "headcni maps host ports itself: remove portmap",
         );
     }
     let pods = &config.network.pod_cidr;
     if pods.allow_guess && pods.base.0.is_empty() && pods.node_local.0.is_empty() {
         warn(
             "network.podCIDR.allowGuess",
-            "without network.podCIDR.base all nodes guess the same: say base",
+            "without network.podCIDR.base all nodes derive the same pod CIDR: set base",
         );
     }
     let headscale = &config.headscale;
-    if headscale.url.as_deref().is_some_and(is_in_clear) {
+    if headscale.url.as_deref().is_some_and(is_clear_text) {
         warn(
             "headscale.url",
-            "keys are sent in clear: use https://, or a server on this machine",
+            "keys are sent in clear text: use https://, or a server on this node",
         );
     }
     if headscale.url.is_none() {
@@ -63,10 +62,10 @@ pub fn advise(config: &Config) -> Vec<Problem> {
             warn(key, "has no effect without headscale.url");
         }
     }
-    if config.dns.magic_dns.nameservers.len() > MOST_NAMESERVERS {
+    if config.dns.magic_dns.nameservers.len() > MAX_NAMESERVERS {
         warn(
             "dns.magicDNS.nameservers",
-            "resolvers look at three only: keep the best three",
+            "resolvers use only three: keep the best three",
         );
     }
     let base = networks::base(&config.network);
@@ -75,19 +74,19 @@ pub fn advise(config: &Config) -> Vec<Problem> {
         .find(|local| base.iter().any(|base| base.net == local.net));
     if let Some(local) = whole {
         warnings.push(local.problem(format!(
-            "{} is the whole of network.podCIDR.base: a second node would have nothing",
+            "{} is all of network.podCIDR.base: nothing is left for a second node",
             local.net
         )));
     }
     warnings
 }
 
-fn is_in_clear(url: &str) -> bool {
+fn is_clear_text(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else {
         return false;
     };
     let host = uri.host().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    let is_here = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    uri.scheme_str() == Some("http") && !is_here
+    let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    uri.scheme_str() == Some("http") && !is_local
 }

@@ -1,25 +1,24 @@
-//! firewalld: pods' networks are sources of its zone `trusted`, as long as it runs.
+//! firewalld: adds pod CIDRs as runtime sources of its zone `trusted`.
 //!
-//! What an administrator has put there looks just the same, so what was put there by us is kept in a
-//! file.
+//! An administrator's sources look the same, so ours are on record in `firewalld.json`.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::ErrorKind;
 
 use ipnet::IpNet;
 use net::program;
 
-use super::{FirewallError, run, run_well};
-use crate::Place;
+use super::{FirewallError, run, run_ok};
+use crate::HostPaths;
 use node_config::Integrate;
-use node_core::files::write_atomic;
+use node_core::StateFile;
 
 const PROGRAM: &str = "firewall-cmd";
+/// The file has a few hundred bytes.
+const MAX_BYTES: u64 = 1 << 16;
 
-/// Tells firewalld to let these networks through, or no longer. Which of them it drops after that.
-pub(super) fn settle(
-    place: &Place,
+/// Adds or removes sources, and returns the networks that firewalld still drops.
+pub(super) fn reconcile(
+    paths: &HostPaths,
     networks: &[IpNet],
     integrate: Integrate,
     repairs: &mut Vec<String>,
@@ -27,71 +26,59 @@ pub(super) fn settle(
     if program::find(PROGRAM).is_none() {
         return Ok(networks.to_vec());
     }
-    let ours = load(place);
+    let mut file = load(paths);
+    let ours = file.get().clone();
     let wanted: BTreeSet<IpNet> = match integrate {
         Integrate::Auto => networks.iter().copied().collect(),
         Integrate::Off => BTreeSet::new(),
     };
     for old in ours.difference(&wanted) {
         if is_trusted(old)? {
-            run_well(
+            run_ok(
                 PROGRAM,
                 &["--zone=trusted", &format!("--remove-source={old}")],
             )?;
-            repairs.push(format!("firewalld does not trust {old} any more"));
+            repairs.push(format!("remove {old} from the firewalld zone trusted"));
         }
     }
     let mut dropped = Vec::new();
-    let mut kept: BTreeSet<IpNet> = ours.intersection(&wanted).copied().collect();
+    let mut added: BTreeSet<IpNet> = ours.intersection(&wanted).copied().collect();
     for network in networks {
         if is_trusted(network)? {
             continue;
         }
         if wanted.contains(network) {
-            run_well(
+            run_ok(
                 PROGRAM,
                 &["--zone=trusted", &format!("--add-source={network}")],
             )?;
-            kept.insert(*network);
-            repairs.push(format!("firewalld trusts {network} now"));
+            added.insert(*network);
+            repairs.push(format!("add {network} to the firewalld zone trusted"));
         } else {
             dropped.push(*network);
         }
     }
-    if kept != ours {
-        save(place, &kept)?;
-    }
+    let saved = if added.is_empty() {
+        file.remove()
+    } else {
+        file.update(|sources| *sources = added)
+    };
+    saved.map_err(|source| FirewallError::State {
+        path: file.path().to_owned(),
+        source,
+    })?;
     Ok(dropped)
 }
 
 fn is_trusted(network: &IpNet) -> Result<bool, FirewallError> {
-    let ended = run(
+    let output = run(
         PROGRAM,
         &["--zone=trusted", &format!("--query-source={network}")],
     )?;
-    Ok(ended.status.success())
+    Ok(output.status.success())
 }
 
-fn path(place: &Place) -> std::path::PathBuf {
-    place.state_dir.join("firewalld.json")
-}
-
-/// A file that can't be read says nothing: then what is trusted is taken for the administrator's.
-fn load(place: &Place) -> BTreeSet<IpNet> {
-    let text = fs::read_to_string(path(place)).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
-}
-
-fn save(place: &Place, networks: &BTreeSet<IpNet>) -> Result<(), FirewallError> {
-    let path = path(place);
-    let outcome = if networks.is_empty() {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            outcome => outcome,
-        }
-    } else {
-        let text = serde_json::to_string(networks).unwrap_or_default();
-        write_atomic(&path, text.as_bytes(), 0o600)
-    };
-    outcome.map_err(|source| FirewallError::Memory { path, source })
+/// Without a readable file, all trusted sources count as the administrator's.
+fn load(paths: &HostPaths) -> StateFile<BTreeSet<IpNet>> {
+    StateFile::load(paths.state_dir.join("firewalld.json"), MAX_BYTES)
 }

@@ -1,4 +1,4 @@
-//! iptables, in either of its two forms: what its chains let through, and rules of ours in them.
+//! iptables, nft or legacy: parses accept rules, and adds or removes ours.
 
 use std::fs;
 
@@ -6,18 +6,18 @@ use ipnet::IpNet;
 use net::nft::TableFamily;
 use net::program;
 
-use super::found::{Found, IptablesChain, Way, of_iptables};
-use super::{FirewallError, run_well};
+use super::detect::{Backend, DetectedFirewall, IptablesChain, iptables_owner};
+use super::{FirewallError, run_ok};
 use node_config::Integrate;
 
-/// What tells our rules from those of others.
+/// Marks our rules.
 const COMMENT: &str = "headcni";
 
-/// A rule that lets packets of a network through, in one direction.
+/// A rule that accepts a prefix in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Accept {
     chain: String,
-    /// From or to; neither means everything.
+    /// `None` matches everything.
     matches: Option<(Direction, IpNet)>,
     is_ours: bool,
 }
@@ -39,9 +39,8 @@ impl Direction {
     }
 }
 
-/// Tells a chain to let these networks through, or no longer, as the configuration says. Which of
-/// them it drops after that.
-pub(super) fn settle(
+/// Adds or removes our rules, and returns the networks that the chain still drops.
+pub(super) fn reconcile(
     chain: &IptablesChain,
     is_drop: bool,
     networks: &[IpNet],
@@ -49,7 +48,7 @@ pub(super) fn settle(
     repairs: &mut Vec<String>,
 ) -> Result<Vec<IpNet>, FirewallError> {
     let Some(program) = installed(chain.programs) else {
-        // Somebody's container has it, or the rules were put back from a file.
+        // The tool may be in a container, or the rules were restored from a file.
         return Ok(if is_drop {
             networks.to_vec()
         } else {
@@ -62,7 +61,7 @@ pub(super) fn settle(
         change(program, "-I", chain.chain, direction, network)?;
         let (flag, chain) = (direction.flag(), chain.chain);
         repairs.push(format!(
-            "{program} lets {flag} {network} through in {chain}"
+            "add {program} rule {flag} {network} ACCEPT to {chain}"
         ));
     }
     for accept in old {
@@ -70,18 +69,16 @@ pub(super) fn settle(
             continue;
         };
         change(program, "-D", &accept.chain, direction, network)?;
-        repairs.push(format!(
-            "{program} has no rule for {network} of ours any more"
-        ));
+        repairs.push(format!("remove {program} rule for {network}"));
     }
     if !repairs.is_empty() {
         accepts = list(program, &chain.read)?;
     }
-    let is_dropped = |network: &&IpNet| is_drop && !lets_through(&accepts, network);
+    let is_dropped = |network: &&IpNet| is_drop && !is_accepted(&accepts, network);
     Ok(networks.iter().filter(is_dropped).copied().collect())
 }
 
-/// Which rules are missing, and which of ours are too much.
+/// Missing rules, and rules of ours that are not desired.
 fn changes(
     chain: &str,
     is_drop: bool,
@@ -111,7 +108,7 @@ fn changes(
     (missing.collect(), old.collect())
 }
 
-fn lets_through(accepts: &[Accept], network: &IpNet) -> bool {
+fn is_accepted(accepts: &[Accept], network: &IpNet) -> bool {
     Direction::BOTH.iter().all(|direction| {
         accepts.iter().any(|accept| match &accept.matches {
             None => true,
@@ -133,20 +130,19 @@ fn change(
         "-w", "5", verb, chain, direction.flag(), &network,
         "-m", "comment", "--comment", COMMENT, "-j", "ACCEPT",
     ];
-    run_well(program, &args).map(drop)
+    run_ok(program, &args).map(drop)
 }
 
 fn list(program: &str, chains: &[&str]) -> Result<Vec<Accept>, FirewallError> {
     let mut accepts = Vec::new();
     for chain in chains {
-        let listing = run_well(program, &["-w", "5", "-S", chain])?;
+        let listing = run_ok(program, &["-w", "5", "-S", chain])?;
         accepts.extend(listing.lines().filter_map(accept));
     }
     Ok(accepts)
 }
 
-/// The rule in a line of `iptables -S`, if it lets packets of one network through and asks for
-/// nothing else.
+/// Parses a line of `iptables -S`, if it accepts one prefix without another match.
 fn accept(line: &str) -> Option<Accept> {
     let mut words = words(line).into_iter();
     if words.next()? != "-A" {
@@ -176,7 +172,7 @@ fn accept(line: &str) -> Option<Accept> {
     is_accept.then_some(accept)
 }
 
-/// The words of a line, with what is in quotes as one.
+/// Splits at white space; a quoted part is one word.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in line.split('"').enumerate() {
@@ -189,38 +185,37 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The first of these programs that is there.
 fn installed(programs: &'static [&'static str]) -> Option<&'static str> {
     programs.iter().copied().find(|name| {
         let is_of_one_form = name.ends_with("-nft") || name.ends_with("-legacy");
-        program::find(name).is_some() && (is_of_one_form || is_of_nftables(name))
+        program::find(name).is_some() && (is_of_one_form || uses_nftables(name))
     })
 }
 
-/// Whether a program without a form in its name keeps its rules in nftables.
-fn is_of_nftables(program: &str) -> bool {
-    run_well(program, &["--version"]).is_ok_and(|version| version.contains("nf_tables"))
+/// For a tool without `-nft` or `-legacy` in its name.
+fn uses_nftables(program: &str) -> bool {
+    run_ok(program, &["--version"]).is_ok_and(|version| version.contains("nf_tables"))
 }
 
-/// The firewalls in the form of iptables that nftables knows nothing about.
-pub(super) fn find_legacy() -> Result<Vec<Found>, FirewallError> {
+/// iptables-legacy rules do not appear in nftables.
+pub(super) fn detect_legacy() -> Result<Vec<DetectedFirewall>, FirewallError> {
     let mut found = Vec::new();
     for (family, names, programs) in [
         (TableFamily::Ip, "ip_tables_names", &["iptables-legacy"]),
         (TableFamily::Ip6, "ip6_tables_names", &["ip6tables-legacy"]),
     ] {
-        // The kernel makes the table when it is asked for, so it is asked only if it is there.
+        // Listing would create the table.
         let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}"));
         let has_filter = tables.is_ok_and(|tables| tables.lines().any(|name| name == "filter"));
         let Some(program) = installed(programs).filter(|_| has_filter) else {
             continue;
         };
-        let listing = run_well(program, &["-w", "5", "-S"])?;
+        let listing = run_ok(program, &["-w", "5", "-S"])?;
         let has = |name: &str| listing.lines().any(|line| line == format!("-N {name}"));
-        let (owner, way) = of_iptables(programs, has);
-        found.push(Found {
+        let (owner, backend) = iptables_owner(programs, has);
+        found.push(DetectedFirewall {
             owner,
-            way: Way::Iptables(way),
+            backend: Backend::Iptables(backend),
             family,
             is_drop: listing.lines().any(|line| line == "-P FORWARD DROP"),
         });
@@ -254,15 +249,15 @@ mod tests {
     #[case(&["-P FORWARD ACCEPT", "-N FORWARD"], false)]
     #[case(&["-A FORWARD -s 10.9.0.0/16 -m comment --comment \"let it be\" -j ACCEPT",
              "-A FORWARD -d 10.9.0.0/16 -m comment --comment it -j ACCEPT"], true)]
-    fn whatever_lets_a_network_through_both_ways_counts(
+    fn a_network_is_accepted_if_both_directions_are(
         #[case] lines: &[&str],
         #[case] expected: bool,
     ) {
-        assert_eq!(lets_through(&parsed(lines), &net("10.9.0.0/16")), expected);
+        assert_eq!(is_accepted(&parsed(lines), &net("10.9.0.0/16")), expected);
     }
 
     #[test]
-    fn missing_rules_are_added_and_old_ones_of_ours_removed() {
+    fn missing_rules_are_added_and_undesired_ones_removed() {
         let accepts = parsed(&[
             "-A FORWARD -s 10.9.0.0/16 -m comment --comment headcni -j ACCEPT",
             "-A FORWARD -s 10.8.0.0/16 -m comment --comment headcni -j ACCEPT",
@@ -275,13 +270,13 @@ mod tests {
         let (missing, old) = changes("FORWARD", true, &networks, Integrate::Off, &accepts);
         assert!(missing.is_empty());
         assert_eq!(old, accepts[..2]);
-        // Nothing is dropped, so nothing needs to be let through.
+        // The policy accepts anyway.
         let (missing, _) = changes("FORWARD", false, &networks, Integrate::Auto, &[]);
         assert!(missing.is_empty());
     }
 
     #[test]
-    fn rules_move_when_their_chain_does() {
+    fn rules_move_to_the_new_chain() {
         let accepts = parsed(&[
             "-A FORWARD -s 10.9.0.0/16 -m comment --comment headcni -j ACCEPT",
             "-A FORWARD -d 10.9.0.0/16 -m comment --comment headcni -j ACCEPT",

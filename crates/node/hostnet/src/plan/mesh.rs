@@ -1,9 +1,7 @@
-//! The way to other nodes' pods: rules that send packets for the cluster to a table of our own, and
-//! the routes in it.
+//! Rules that send packets for the cluster to a routing table of our own, and the routes in it.
 //!
-//! The table never lets anything through to other tables: what it knows no way for is unreachable.
-//! So a mesh that is off, or not there yet, gives a fast and clear error. Routes by its link go with
-//! the link, and come back with it.
+//! The table has unreachable default routes, so no lookup falls through to other tables: while the mesh
+//! is down, pods get an error at once. Routes via its link vanish and return with the link.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,50 +10,52 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use net::{DestinationRule, PROTO_HEADCNI, Route, RouteKind, RuleAction};
 
 use crate::desired::Family;
-use crate::{Action, Desired, Mesh, Observed};
+use crate::{Action, Desired, MeshRoutes, Observed};
 use node_core::routing::{METRIC_UNREACHABLE, PRIORITY_MARKED, PRIORITY_MESH, TAILSCALED_MARK};
 
-/// The table with the routes to other nodes. The number is that of our link group, so that one
-/// number means us wherever it stands.
+/// The table with the peer routes. It has the number of our link group, so that one number identifies
+/// headcni everywhere.
 pub const MESH_TABLE: u32 = ruleset::LINK_GROUP;
 
-/// What IPv6 gives by default; said, because IPv4 gives another.
+/// The default of IPv6; explicit, because that of IPv4 differs.
 const METRIC_MESH: u32 = 1024;
 
-/// The rules of the mesh, in the order in which they are to be made.
 pub(super) fn rules(desired: &Desired) -> Vec<DestinationRule> {
     if desired.mesh.is_none() {
         return Vec::new();
     }
-    let refuse = |to| DestinationRule {
+    let keep_out = |to| DestinationRule {
         to,
         mark: Some(TAILSCALED_MARK),
         action: RuleAction::Unreachable,
         priority: PRIORITY_MARKED,
         protocol: PROTO_HEADCNI,
     };
-    let lead = |to| DestinationRule {
+    let into_mesh = |to| DestinationRule {
         to,
         mark: None,
         action: RuleAction::Lookup(MESH_TABLE),
         priority: PRIORITY_MESH,
         protocol: PROTO_HEADCNI,
     };
-    let cluster = || desired.cluster_of_pods();
-    cluster().map(refuse).chain(cluster().map(lead)).collect()
+    let cluster = || desired.cluster_cidrs();
+    cluster()
+        .map(keep_out)
+        .chain(cluster().map(into_mesh))
+        .collect()
 }
 
-/// The mesh's link that is off though it is ours: tailscaled switches it on once, when it has made it.
-pub(super) fn switch_on(desired: &Desired, observed: &Observed) -> Option<Action> {
-    let mesh = desired.mesh.as_ref().filter(|mesh| mesh.is_ours)?;
+/// tailscaled sets its interface up only once, when it creates it.
+pub(super) fn set_link_up(desired: &Desired, observed: &Observed) -> Option<Action> {
+    let mesh = desired.mesh.as_ref().filter(|mesh| mesh.is_managed)?;
     let link = observed.mesh_link(mesh).filter(|link| !link.is_up)?;
-    Some(Action::SwitchOn {
+    Some(Action::SetLinkUp {
         link: link.index,
         name: link.name.clone(),
     })
 }
 
-/// Routes of the mesh's table to set, and those to remove.
+/// Routes to replace, and routes to remove.
 pub(super) fn plan_routes(
     desired: &Desired,
     observed: &Observed,
@@ -72,8 +72,7 @@ pub(super) fn plan_routes(
     for wanted in routes(desired, observed) {
         let found = present.remove(&wanted.dst).unwrap_or_default();
         let is_there = found.iter().any(|route| is_same(route, &wanted));
-        // Setting it takes the place of one that has the same metric. Where there are more, the
-        // wrong ones are removed.
+        // A replace takes the place of a single route of the same metric; others are removed.
         let is_replaced = found.len() == 1 && found[0].metric == wanted.metric;
         if !is_replaced {
             let wrong = found.into_iter().filter(|route| !is_same(route, &wanted));
@@ -84,17 +83,16 @@ pub(super) fn plan_routes(
         }
     }
     let mut old: Vec<Route> = present.into_values().flatten().cloned().collect();
-    // What protects goes last.
+    // Unreachable routes go last.
     old.sort_by_key(|route| (route.kind == RouteKind::Unreachable, route.dst));
     remove.extend(old);
     let unless_empty = |routes: Vec<Route>| (!routes.is_empty()).then_some(routes);
     (
-        unless_empty(set).map(Action::SetRoutes),
-        unless_empty(remove).map(Action::RemoveRoutes),
+        unless_empty(set).map(Action::ReplaceMeshRoutes),
+        unless_empty(remove).map(Action::RemoveMeshRoutes),
     )
 }
 
-/// Whether a route is one of ours to other nodes, right or wrong.
 pub(crate) fn is_in_mesh_table(route: &Route) -> bool {
     route.table == MESH_TABLE && route.protocol == PROTO_HEADCNI
 }
@@ -104,7 +102,6 @@ fn is_same(found: &Route, wanted: &Route) -> bool {
     key(found) == key(wanted)
 }
 
-/// What the mesh's table is to hold.
 fn routes(desired: &Desired, observed: &Observed) -> Vec<Route> {
     let Some(mesh) = &desired.mesh else {
         return Vec::new();
@@ -113,23 +110,23 @@ fn routes(desired: &Desired, observed: &Observed) -> Vec<Route> {
         (Family::Ipv4, IpNet::V4(Ipv4Net::default())),
         (Family::Ipv6, IpNet::V6(Ipv6Net::default())),
     ];
-    let ours = everything.iter().filter(|(family, _)| desired.has(*family));
-    let ours = ours.map(|(_, all)| *all);
-    let stolen = mesh.stolen.iter().copied();
-    let stolen = stolen.filter(|network| desired.has(Family::of(network)));
-    let mut routes: Vec<Route> = ours
-        .chain(stolen.filter(|network| !mesh.remotes.contains(network)))
+    let defaults = everything.iter().filter(|(family, _)| desired.has(*family));
+    let defaults = defaults.map(|(_, all)| *all);
+    let shadowed = mesh.shadowed.iter().copied();
+    let shadowed = shadowed.filter(|network| desired.has(Family::of(network)));
+    let mut routes: Vec<Route> = defaults
+        .chain(shadowed.filter(|network| !mesh.peer_routes.contains(network)))
         .map(|network| Route {
             metric: Some(METRIC_UNREACHABLE),
             ..in_mesh_table(network, RouteKind::Unreachable)
         })
         .collect();
-    // Without its link, the kernel would take no routes by it. Ours is on by then.
+    // The kernel takes no routes via a link that is down. A managed one is set up before.
     let link = observed.mesh_link(mesh);
-    let Some(link) = link.filter(|link| link.is_up || mesh.is_ours) else {
+    let Some(link) = link.filter(|link| link.is_up || mesh.is_managed) else {
         return routes;
     };
-    routes.extend(mesh.remotes.iter().map(|remote| {
+    routes.extend(mesh.peer_routes.iter().map(|remote| {
         let family = Family::of(remote);
         let kind = RouteKind::Via {
             link: link.index,
@@ -151,15 +148,15 @@ fn in_mesh_table(dst: IpNet, kind: RouteKind) -> Route {
     }
 }
 
-fn gateway(mesh: &Mesh, family: Family) -> Option<IpAddr> {
+fn gateway(mesh: &MeshRoutes, family: Family) -> Option<IpAddr> {
     match family {
         Family::Ipv4 => mesh.via_ipv4.map(IpAddr::V4),
         Family::Ipv6 => mesh.via_ipv6.map(IpAddr::V6),
     }
 }
 
-/// The gateway's address, which is from a network that leads back here. The kernel takes only an
-/// address that the node has: on `lo` it is put by the same pass, a bridge may not be there yet.
+/// The gateway's address, because it is in a pod CIDR that peers route back here. The kernel takes only
+/// an address that the node has: this reconcile adds those on `lo`, a bridge may not exist yet.
 fn source(desired: &Desired, observed: &Observed, family: Family) -> Option<IpAddr> {
     let is_there = |source: &&IpAddr| {
         let mut addresses = observed.addresses.iter();

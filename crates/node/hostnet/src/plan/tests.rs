@@ -1,4 +1,4 @@
-mod of_mesh;
+mod mesh;
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,12 @@ fn desired() -> Desired {
 fn table(table: Table) -> TableState {
     TableState {
         version: Some(table.version()),
-        mark: Fingerprint::from_text(table.name()),
+        fingerprint: Fingerprint::from_text(table.name()),
     }
 }
 
-/// A memory of tables that look as [`table`] says.
-fn memory() -> Memory {
+/// A record with the fingerprints of [`table`].
+fn record() -> HostnetRecord {
     serde_json::from_str(r#"{"tables": {"headcni": "headcni", "headcni-ports": "headcni-ports"}}"#)
         .unwrap()
 }
@@ -51,7 +51,7 @@ fn link(index: u32, name: &str) -> Link {
     }
 }
 
-/// A node on which all is as it should be.
+/// A node in order.
 fn in_order() -> Observed {
     let desired = desired();
     let sysctls = [(FORWARD_IPV4, "1"), (FORWARD_IPV6, "1")];
@@ -75,8 +75,8 @@ fn in_order() -> Observed {
         tables: Tables {
             pods: Some(table(Table::Pods)),
             ports: Some(table(Table::Ports)),
-            knows_cluster: true,
-            knows_excluded: true,
+            covers_cluster: true,
+            covers_excluded: true,
             has_contents: true,
             published: Vec::new(),
             hairpins: Vec::new(),
@@ -85,7 +85,7 @@ fn in_order() -> Observed {
 }
 
 fn plan_of(observed: &Observed) -> Vec<Action> {
-    plan(&desired(), observed, &memory())
+    plan(&desired(), observed, &record())
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -93,12 +93,12 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn what_is_in_order_is_left_alone() {
+fn a_node_in_order_needs_no_action() {
     assert_eq!(plan_of(&in_order()), []);
 }
 
 #[test]
-fn from_nothing_protection_comes_before_forwarding() {
+fn on_a_new_node_protection_comes_before_forwarding() {
     let observed = Observed {
         sysctls: BTreeMap::from([
             (FORWARD_IPV4.to_owned(), "0".to_owned()),
@@ -115,23 +115,26 @@ fn from_nothing_protection_comes_before_forwarding() {
     };
     let nets = networks(LOCAL);
     let expected = [
-        Action::PutTable(Table::Ports, Edit::Missing),
-        Action::PutTable(Table::Pods, Edit::Missing),
+        Action::ReplaceTable(Table::Ports, TableFault::Missing),
+        Action::ReplaceTable(Table::Pods, TableFault::Missing),
         set(FORWARD_IPV4, "1", "0"),
         set("ipv6/conf/eth0/accept_ra", "2", "1"),
         set(FORWARD_IPV6, "1", "0"),
         Action::AddGateway(ip("10.244.3.1")),
         Action::AddGateway(ip("fd00:244:0:3::1")),
-        Action::AddRoute(nets[0]),
-        Action::AddRoute(nets[1]),
+        Action::AddUnreachableRoute(nets[0]),
+        Action::AddUnreachableRoute(nets[1]),
         Action::AddRule(rule(nets[0])),
         Action::AddRule(rule(nets[1])),
     ];
-    assert_eq!(plan(&desired(), &observed, &Memory::default()), expected);
+    assert_eq!(
+        plan(&desired(), &observed, &HostnetRecord::default()),
+        expected
+    );
 }
 
 #[test]
-fn without_ipv6_nothing_of_it_is_touched() {
+fn without_ipv6_pods_its_settings_stay() {
     let mut observed = in_order();
     observed
         .sysctls
@@ -140,13 +143,13 @@ fn without_ipv6_nothing_of_it_is_touched() {
     observed.routes.truncate(1);
     observed.rules.truncate(1);
     assert_eq!(
-        plan(&desired_for("10.244.3.0/24"), &observed, &memory()),
+        plan(&desired_for("10.244.3.0/24"), &observed, &record()),
         []
     );
 }
 
 #[test]
-fn a_kernel_without_ipv6_has_nothing_to_set() {
+fn a_kernel_without_ipv6_gets_no_sysctls() {
     let mut observed = in_order();
     observed.sysctls.remove(FORWARD_IPV6);
     assert_eq!(plan_of(&observed), []);
@@ -155,8 +158,11 @@ fn a_kernel_without_ipv6_has_nothing_to_set() {
 #[rstest]
 #[case::never("0", None)]
 #[case::always("2", None)]
-#[case::would_be_deaf("1", Some("2"))]
-fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected: Option<&str>) {
+#[case::unless_forwarding("1", Some("2"))]
+fn a_link_keeps_accepting_router_advertisements(
+    #[case] found: &str,
+    #[case] expected: Option<&str>,
+) {
     let mut observed = in_order();
     observed.sysctls.insert(accept_ra("eth0"), found.to_owned());
     let set: Vec<&str> = plan_of(&observed)
@@ -170,66 +176,69 @@ fn a_link_that_listens_to_routers_goes_on(#[case] found: &str, #[case] expected:
 }
 
 #[rstest]
-#[case::missing(None, Edit::Missing)]
-#[case::old(Some((Some(2), "headcni")), Edit::OtherVersion)]
-#[case::unnamed(Some((None, "headcni")), Edit::OtherVersion)]
-#[case::edited(Some((Some(Table::Pods.version()), "another")), Edit::Changed)]
-fn a_table_that_is_not_as_we_left_it_is_put_back(
+#[case::missing(None, TableFault::Missing)]
+#[case::old(Some((Some(2), "headcni")), TableFault::OtherVersion)]
+#[case::unnamed(Some((None, "headcni")), TableFault::OtherVersion)]
+#[case::edited(Some((Some(Table::Pods.version()), "another")), TableFault::Changed)]
+fn a_faulty_table_is_replaced(
     #[case] state: Option<(Option<u32>, &str)>,
-    #[case] edit: Edit,
+    #[case] fault: TableFault,
 ) {
     let mut observed = in_order();
-    observed.tables.pods = state.map(|(version, mark)| TableState {
+    observed.tables.pods = state.map(|(version, fingerprint)| TableState {
         version,
-        mark: Fingerprint::from_text(mark),
+        fingerprint: Fingerprint::from_text(fingerprint),
     });
-    // It comes with everything in it.
+    // A new table comes with its sets filled.
     observed.tables.has_contents = false;
-    observed.tables.knows_cluster = false;
-    assert_eq!(plan_of(&observed), [Action::PutTable(Table::Pods, edit)]);
+    observed.tables.covers_cluster = false;
+    assert_eq!(
+        plan_of(&observed),
+        [Action::ReplaceTable(Table::Pods, fault)]
+    );
 }
 
 #[test]
-fn a_table_that_we_did_not_install_is_put_back_once() {
-    let actions = plan(&desired(), &in_order(), &Memory::default());
-    let put = |table| Action::PutTable(table, Edit::Changed);
+fn a_table_without_fingerprint_is_replaced() {
+    let actions = plan(&desired(), &in_order(), &HostnetRecord::default());
+    let put = |table| Action::ReplaceTable(table, TableFault::Changed);
     assert_eq!(actions, [put(Table::Ports), put(Table::Pods)]);
 }
 
 #[test]
-fn sets_that_lack_something_are_filled() {
+fn incomplete_sets_are_filled() {
     let mut observed = in_order();
     observed.tables.has_contents = false;
-    observed.tables.knows_cluster = false;
-    observed.tables.knows_excluded = false;
+    observed.tables.covers_cluster = false;
+    observed.tables.covers_excluded = false;
     let expected = [
-        Action::Cover(Sets::Excluded),
-        Action::SetContents,
-        Action::Cover(Sets::Cluster),
+        Action::AddToSets(Sets::Excluded),
+        Action::FillSets,
+        Action::AddToSets(Sets::Cluster),
     ];
     assert_eq!(plan_of(&observed), expected);
 }
 
 #[test]
-fn an_old_network_is_taken_away() {
-    let mut memory = memory();
+fn a_former_pod_cidr_is_removed() {
+    let mut record = record();
     let old = desired_for("10.244.9.0/24");
-    memory.note(&old, &Observed::default(), &[]);
-    memory.cluster.insert("10.77.0.0/16".parse().unwrap());
+    record.add_planned(&old, &Observed::default(), &[]);
+    record.cluster.insert("10.77.0.0/16".parse().unwrap());
     let mut observed = in_order();
     observed.routes.push(unreachable(old.local[0]));
     observed.rules.push(rule(old.local[0]));
     let expected = [
-        Action::Uncover(networks("10.77.0.0/16")),
+        Action::RemoveFromSets(networks("10.77.0.0/16")),
         Action::RemoveGateway(ip("10.244.9.1")),
         Action::RemoveRule(rule(old.local[0])),
-        Action::RemoveRoute(old.local[0]),
+        Action::RemoveUnreachableRoute(old.local[0]),
     ];
-    assert_eq!(plan(&desired(), &observed, &memory), expected);
+    assert_eq!(plan(&desired(), &observed, &record), expected);
 }
 
 #[test]
-fn things_of_others_stay() {
+fn foreign_routes_rules_and_addresses_stay() {
     let mut observed = in_order();
     let network: IpNet = "10.99.0.0/16".parse().unwrap();
     for foreign in [
@@ -262,7 +271,7 @@ fn things_of_others_stay() {
 }
 
 #[test]
-fn a_rule_of_ours_that_leads_elsewhere_is_replaced() {
+fn a_managed_rule_with_another_table_is_replaced() {
     let mut observed = in_order();
     let right = observed.rules[0];
     let wrong = DestinationRule {
@@ -275,7 +284,7 @@ fn a_rule_of_ours_that_leads_elsewhere_is_replaced() {
 }
 
 #[test]
-fn an_address_of_another_link_is_no_gateway() {
+fn a_gateway_on_another_link_does_not_count() {
     let mut observed = in_order();
     observed.addresses[0].link = 2;
     assert_eq!(plan_of(&observed), [Action::AddGateway(ip("10.244.3.1"))]);

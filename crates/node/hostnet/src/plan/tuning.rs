@@ -1,20 +1,19 @@
-//! What makes the mesh's packets, which are UDP, cheaper to pass on: the kernel joins them on the
-//! links that they come by, as it does for TCP anyway. It counts where this node forwards them: to a
-//! tailscaled in a namespace of its own, or from the mesh to its underlay. Tailscale recommends it.
+//! UDP GRO forwarding on the uplinks, as Tailscale recommends. It speeds up nodes that forward the
+//! mesh's UDP packets: to a tailscaled in its own netns, or from the mesh to its underlay.
 //! <https://tailscale.com/kb/1320/performance-best-practices>
 
 use net::ethtool::Switch;
 use net::{Link, RouteKind, TABLE_MAIN};
 
-use crate::{Action, Desired, Memory, Observed};
+use crate::{Action, Desired, HostnetRecord, Observed};
 
-/// `rx-gro-list` is another way to join them, which has precedence and which no TUN takes.
+/// `rx-gro-list` has precedence, and TUN interfaces do not support it.
 const TUNED: [(&str, Switch); 2] = [
     ("rx-udp-gro-forwarding", Switch::On),
     ("rx-gro-list", Switch::Off),
 ];
 
-/// The links that default routes lead by: what comes from other nodes comes by them.
+/// The links of default routes: packets from other nodes arrive there.
 pub(crate) fn uplinks<'a>(desired: &Desired, observed: &'a Observed) -> Vec<&'a Link> {
     let is_default_by = |index: u32| {
         observed.routes.iter().any(|route| {
@@ -22,20 +21,20 @@ pub(crate) fn uplinks<'a>(desired: &Desired, observed: &'a Observed) -> Vec<&'a 
             is_by && route.table == TABLE_MAIN && route.dst.prefix_len() == 0
         })
     };
-    let inside = &desired.contents.mesh_ifaces;
-    let is_outside = |link: &&Link| !inside.contains(&link.name);
-    let links = observed.links.iter().filter(is_outside);
+    let mesh_ifaces = &desired.contents.mesh_ifaces;
+    let is_underlay = |link: &&Link| !mesh_ifaces.contains(&link.name);
+    let links = observed.links.iter().filter(is_underlay);
     links.filter(|link| is_default_by(link.index)).collect()
 }
 
 pub(super) fn plan(
     desired: &Desired,
     observed: &Observed,
-    memory: &Memory,
+    record: &HostnetRecord,
     actions: &mut Vec<Action>,
 ) {
     let mut set_unless = |link: &Link, feature: &str, switch: Switch| {
-        // A link that doesn't have it can't be helped.
+        // Not every link has the feature.
         let features = observed.features.get(&link.index);
         let found = features.and_then(|features| features.is_wanted(feature));
         if found.is_some_and(|is_on| Switch::from(is_on) != switch) {
@@ -56,7 +55,7 @@ pub(super) fn plan(
         return;
     }
     for link in &observed.links {
-        for (feature, is_on) in memory.features.get(&link.name).into_iter().flatten() {
+        for (feature, is_on) in record.features.get(&link.name).into_iter().flatten() {
             set_unless(link, feature, Switch::from(*is_on));
         }
     }

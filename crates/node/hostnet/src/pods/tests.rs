@@ -1,12 +1,12 @@
 use ruleset::host_ports::Protocol;
 
 use super::*;
-use crate::Edit;
+use crate::TableFault;
 
 const MAC: Mac = Mac::local([2, 0, 0, 0, 0, 1]);
 
-fn pod(name: &str, addresses: &[&str]) -> PodLink {
-    PodLink {
+fn pod(name: &str, addresses: &[&str]) -> DesiredPodLink {
+    DesiredPodLink {
         name: name.to_owned(),
         pod_mac: MAC,
         addresses: addresses.iter().map(|text| ip(text)).collect(),
@@ -56,7 +56,7 @@ fn port(number: u16, pod: &str) -> HostPort {
     }
 }
 
-/// A node with one pod that has all it needs.
+/// One pod in order.
 fn whole() -> Observed {
     Observed {
         links: vec![link("hca", 7)],
@@ -66,36 +66,36 @@ fn whole() -> Observed {
     }
 }
 
-fn pods() -> Pods {
-    Pods {
+fn pods() -> DesiredPods {
+    DesiredPods {
         links: vec![pod("hca", &["10.9.0.2", "fd00::2"])],
         ports: Vec::new(),
     }
 }
 
 #[test]
-fn a_pod_that_has_all_it_needs_is_left_alone() {
+fn a_pod_in_order_needs_no_action() {
     assert_eq!(plan(&pods(), &whole(), &[]), []);
 }
 
 #[test]
-fn what_a_flapped_link_has_lost_comes_back() {
+fn routes_and_neighbours_of_a_flapped_link_are_restored() {
     let mut observed = whole();
     observed.routes.remove(1);
     observed.neighbours.clear();
     let expected = [
-        Action::RestoreNeighbour(neighbour("10.9.0.2", 7)),
-        Action::RestoreRoute {
+        Action::RestorePodNeighbour(neighbour("10.9.0.2", 7)),
+        Action::RestorePodRoute {
             address: ip("fd00::2"),
             link: 7,
         },
-        Action::RestoreNeighbour(neighbour("fd00::2", 7)),
+        Action::RestorePodNeighbour(neighbour("fd00::2", 7)),
     ];
     assert_eq!(plan(&pods(), &observed, &[]), expected);
 }
 
 #[test]
-fn a_link_that_is_off_gone_or_not_ours_is_left_alone() {
+fn a_link_that_is_down_missing_or_unmanaged_is_left_alone() {
     let mut off = whole();
     off.routes.clear();
     off.neighbours.clear();
@@ -109,39 +109,35 @@ fn a_link_that_is_off_gone_or_not_ours_is_left_alone() {
 }
 
 #[test]
-fn an_address_that_is_another_pods_by_now_stays_there() {
+fn a_route_to_another_pod_is_not_replaced() {
     let mut observed = whole();
     observed.routes[0] = route("10.9.0.2", 8);
     assert_eq!(plan(&pods(), &observed, &[]), []);
 }
 
 #[test]
-fn ports_of_living_pods_come_back() {
+fn missing_host_ports_of_running_pods_are_published() {
     let mut pods = pods();
     pods.ports = vec![port(80, "10.9.0.2"), port(81, "10.9.0.9")];
     let mut observed = whole();
-    let publish = [Action::Publish(port(80, "10.9.0.2"))];
+    let publish = [Action::PublishHostPort(port(80, "10.9.0.2"))];
     assert_eq!(plan(&pods, &observed, &[]), publish);
     observed.tables.published = vec![port(80, "10.9.0.2")];
-    assert_eq!(
-        plan(&pods, &observed, &[]),
-        publish,
-        "it can't reach itself"
-    );
+    assert_eq!(plan(&pods, &observed, &[]), publish, "no hairpin");
     observed.tables.hairpins = vec![ip("10.9.0.2")];
     assert_eq!(plan(&pods, &observed, &[]), []);
-    let put = Action::PutTable(Table::Ports, Edit::Changed);
+    let put = Action::ReplaceTable(Table::Ports, TableFault::Changed);
     assert_eq!(plan(&pods, &observed, &[put]), publish);
 }
 
 #[test]
-fn every_address_can_be_said_in_two_ways() {
+fn the_unspecified_host_address_means_every_address() {
     let mut pods = pods();
-    let said = HostPort {
+    let unspecified = HostPort {
         host: Some(ip("0.0.0.0")),
         ..port(80, "10.9.0.2")
     };
-    pods.ports = vec![said];
+    pods.ports = vec![unspecified];
     let mut observed = whole();
     observed.tables.published = vec![port(80, "10.9.0.2")];
     observed.tables.hairpins = vec![ip("10.9.0.2")];
@@ -149,19 +145,25 @@ fn every_address_can_be_said_in_two_ways() {
 }
 
 #[test]
-fn a_port_is_taken_back_only_when_nothing_is_left_of_its_pod() {
+fn a_host_port_is_removed_only_without_link_route_and_record() {
     let mut observed = whole();
     let dead = port(81, "10.9.0.9");
     observed.tables.published = vec![port(80, "10.9.0.2"), dead];
-    assert_eq!(plan(&pods(), &observed, &[]), [Action::Unpublish(dead)]);
-    // A link that is off has no route, but it is there.
+    assert_eq!(
+        plan(&pods(), &observed, &[]),
+        [Action::UnpublishHostPort(dead)]
+    );
+    // A link that is down has no route, but exists.
     observed.routes.clear();
     observed.links[0].is_up = false;
-    assert_eq!(plan(&pods(), &observed, &[]), [Action::Unpublish(dead)]);
-    // Of one that is being made only the route is there.
+    assert_eq!(
+        plan(&pods(), &observed, &[]),
+        [Action::UnpublishHostPort(dead)]
+    );
+    // During ADD only the route exists.
     observed.routes = vec![route("10.9.0.9", 8)];
     assert_eq!(plan(&pods(), &observed, &[]), []);
-    // And of one that is being unmade only the record is.
+    // During DEL only the record exists.
     observed.routes.clear();
     let mut pods = pods();
     pods.ports = vec![dead];

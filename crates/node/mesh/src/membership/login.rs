@@ -10,12 +10,13 @@ use headscale::PreAuthKey;
 use ipnet::IpNet;
 use tailscaled::localapi::{AuthKey, JoinError, StartOptions};
 
-use super::{Membership, NOBODYS};
-use crate::control_server::{ControlServer, KEY_LIFE, doubled};
+use super::{Membership, PLACEHOLDER};
+use crate::control_server::{ControlServer, KEY_LIFE};
 use crate::inputs::MeshInputs;
 use crate::membership::observe;
 use crate::membership::plan::{self, Desired, HeadscaleView, Observed};
 use node_config::Secrets;
+use node_core::backoff::Backoff;
 use node_core::error::display_chain;
 
 /// How long a login may take.
@@ -83,7 +84,7 @@ impl LoginAttempts {
         self.failed = Some(Failed {
             message: message.to_owned(),
             times,
-            until: now + doubled(waits, times),
+            until: now + Backoff::delay(waits, times),
             keys: self.keys.clone(),
         });
     }
@@ -104,10 +105,9 @@ impl Membership {
         observed: &Observed,
         settings: &MeshInputs,
     ) -> Result<(), String> {
-        let own = desired
-            .own
-            .as_ref()
-            .ok_or("the host's tailscaled is not ours to log in")?;
+        let own = desired.own.as_ref().ok_or(
+            "the host's tailscaled is not managed by the daemon: run \"tailscale up\" on this node",
+        )?;
         let key = self.key().await;
         let key = key.inspect_err(|message| {
             self.logins.fail(message, AFTER_FAILURE, Instant::now());
@@ -122,8 +122,9 @@ impl Membership {
         };
         let mut message = display_chain(&error);
         if let Some(why) = key.unmade {
-            message =
-                format!("{message}; it was the key that was given, for none can be made: {why}");
+            message = format!(
+                "{message}; used the configured pre-auth key, because none can be created: {why}"
+            );
         }
         let waits = match &error {
             JoinError::Login(error) if error.is_permanent() => AFTER_REFUSAL,
@@ -132,7 +133,7 @@ impl Membership {
         self.logins.fail(&message, waits, Instant::now());
         if waits == AFTER_REFUSAL
             && let Some(made) = self.logins.made.take()
-            && let Some(server) = &self.server
+            && let Some(server) = &self.control.server
         {
             server.expire_key(&made.key).await;
         }
@@ -142,13 +143,18 @@ impl Membership {
     /// A key for one login: made for it if that can be done, else the one that was given.
     async fn key(&mut self) -> Result<Key, String> {
         // Whatever key there is, it would be no member that we can keep. Who is one stays one.
-        if let Some(problem) = self.server.as_ref().and_then(ControlServer::too_old) {
-            return Err(format!("this node does not join: {problem}"));
+        if let Some(problem) = self
+            .control
+            .server
+            .as_ref()
+            .and_then(ControlServer::too_old)
+        {
+            return Err(format!("refusing to join: {problem}"));
         }
         if let Some(key) = self.logins.made(Instant::now()) {
             return Ok(Key { key, unmade: None });
         }
-        let made = match &self.server {
+        let made = match &self.control.server {
             Some(server) if server.has_key() => Some(server.make_key().await),
             _ => None,
         };
@@ -162,17 +168,20 @@ impl Membership {
             (made, Some(given)) => {
                 let unmade = made.and_then(Result::err);
                 if let Some(why) = &unmade {
-                    tracing::warn!(why, "no key can be made; the one that was given is used");
+                    tracing::warn!(
+                        why,
+                        "failed to create a pre-auth key, using the configured one"
+                    );
                 }
                 let key = AuthKey::new(given.secret.expose());
                 Ok(Key { key, unmade })
             }
             (made, None) => {
                 let why = made.and_then(Result::err).unwrap_or_else(|| {
-                    "there is no API key to make one with (headscale.apiKeyFile)".to_owned()
+                    "there is no API key to create one with (headscale.apiKeyFile)".to_owned()
                 });
                 Err(format!(
-                    "this node has no key to join the mesh with: {why}, and none was given \
+                    "no pre-auth key to join with: {why}, and none is configured \
                      (headscale.preAuthKeyFile)"
                 ))
             }
@@ -192,7 +201,7 @@ fn advertised(desired: &Desired, observed: &Observed, settings: &MeshInputs) -> 
     // As long as this node's networks are not known, what leads here goes on to do so.
     let present = observed.prefs.advertised.iter().copied();
     let kept = Desired {
-        routes: present.filter(|net| *net != NOBODYS).collect(),
+        routes: present.filter(|net| *net != PLACEHOLDER).collect(),
         ..desired.clone()
     };
     plan::allowed(&kept, observed)

@@ -191,9 +191,9 @@ pub enum LoginReason {
 impl fmt::Display for LoginReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LoggedOut => "it is logged out",
-            Self::Forgotten => "the server does not know this node any more",
-            Self::OtherServer => "it is a member of another server's mesh",
+            Self::LoggedOut => "tailscaled is logged out",
+            Self::Forgotten => "Headscale no longer lists this node",
+            Self::OtherServer => "tailscaled uses another control server",
         })
     }
 }
@@ -210,8 +210,8 @@ pub enum ReconnectReason {
 impl fmt::Display for ReconnectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::PeerLiveness => "nothing is heard of other nodes",
-            Self::Stuck => "it does not get connected, though the server answers",
+            Self::PeerLiveness => "no packets from peers",
+            Self::Stuck => "tailscaled does not connect although Headscale answers",
         })
     }
 }
@@ -267,9 +267,12 @@ impl fmt::Display for Conflict {
             ours, theirs, node, ..
         } = self;
         if ours == theirs {
-            write!(f, "{node} has {theirs}, too")
+            write!(f, "{node} also advertises {theirs}")
         } else {
-            write!(f, "{node} has {theirs}, which overlaps this node's {ours}")
+            write!(
+                f,
+                "{node} advertises {theirs}, which overlaps this node's {ours}"
+            )
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is told after a pass: conditions, metrics, and what other parts go by.
+//! After the actions of a reconcile: peer routes, conditions, metrics, and the state file.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,64 +27,101 @@ use node_core::tailnet::guarded_peers;
 use node_core::text::truncate_list;
 use node_core::{MeshLink, MeshState};
 
-/// What a pass has found.
+/// The result of one reconcile.
 struct Reconciled<'a> {
-    /// The node's networks, if they are known.
+    tag: &'a str,
+    host: &'a interface::Host,
+    /// This node's pod CIDRs, if they are known.
     local: Option<&'a [IpNet]>,
     status: &'a Status,
     desired: &'a Desired,
     observed: &'a Observed,
     peer_routes: &'a PeerRoutes,
     link: Option<MeshLink>,
-    is_served: bool,
 }
 
 impl Membership {
-    /// Tells everybody how it is. `refused` is what could not be done, in words.
-    pub(super) async fn report(
+    /// Selects the peer routes, reports the conditions and records the state. `refused` are the
+    /// messages of failed actions.
+    pub(super) async fn apply_peer_routes(
         &mut self,
         inputs: &ReconcileInputs<'_>,
         status: &Status,
         desired: &Desired,
         observed: &Observed,
+        host: &interface::Host,
         refused: Vec<String>,
-    ) -> Result<MeshState, String> {
+    ) -> MeshState {
         let settings = inputs.settings;
         let config = &settings.config;
         let tag = config.tailscale.tags.first().cloned().unwrap_or_default();
-        self.greeted.greet(&self.tailscaled, &status.peers, &tag);
+        let warmup = &mut self.peers.warmup;
+        warmup.greet(&self.tailscaled, &status.peers, &tag);
+        if self.mode == TailscaledMode::Managed && observed.login == LoginState::Running {
+            self.routes.note(&config.tailscale.interface, host);
+        }
+        let known = self.state.memory().known.clone();
+        let policy = peer_policy(settings, &tag, host, &known);
+        let peer_routes = select_peer_routes(&observe::claims(status), &policy);
+        let reconciled = Reconciled {
+            tag: &tag,
+            host,
+            local: settings
+                .pod_cidrs
+                .as_ref()
+                .map(|cidrs| cidrs.local.as_slice()),
+            status,
+            desired,
+            observed,
+            peer_routes: &peer_routes,
+            link: interface::of(self.mode, &config.tailscale.interface, status, host),
+        };
+        let is_served = self.report_conditions(inputs, &reconciled, refused).await;
+        self.record(reconciled, is_served).await
+    }
+
+    /// Returns whether peers send packets for this node's pods here.
+    async fn report_conditions(
+        &mut self,
+        inputs: &ReconcileInputs<'_>,
+        reconciled: &Reconciled<'_>,
+        refused: Vec<String>,
+    ) -> bool {
+        let settings = inputs.settings;
+        let Reconciled {
+            tag,
+            host,
+            status,
+            desired,
+            observed,
+            peer_routes,
+            link,
+            ..
+        } = reconciled;
         let networks = settings.pod_cidrs.clone();
         let (local, base) = networks.as_ref().map_or((&[][..], &[][..]), |networks| {
             (networks.local.as_slice(), networks.base.as_slice())
         });
-        let host = interface::look().await?;
-        if self.mode == TailscaledMode::Managed && observed.login == LoginState::Running {
-            self.routes.note(&config.tailscale.interface, &host);
-        }
-        let known = self.kept.memory().known.clone();
-        let trusted = trust(settings, &tag, &host, &known);
-        let peer_routes = select_peer_routes(&observe::claims(status), &trusted);
         let conflicts = plan::conflicts(desired, observed);
         let is_known = networks.is_some();
         let routed = if is_known {
             conditions::served(desired, observed, &conflicts)
         } else {
-            ConditionState::fails("waiting for the node's networks: see PodCIDRKnown")
+            ConditionState::fails("waiting for this node's pod CIDR (see PodCIDRKnown)")
         };
         // Nothing that comes on top of it is mended by asking more often.
-        self.is_settled = routed.holds;
-        self.count(desired, observed, status, &tag).await;
+        self.announcement.is_served = routed.holds;
+        self.count(desired, observed, status, tag).await;
 
         let is_ours = desired.own.is_some();
-        let untagged = conditions::untagged(observed, &status.self_node, &tag, is_ours);
+        let untagged = conditions::untagged(observed, &status.self_node, tag, is_ours);
         let served = routed.clone().and(untagged);
         let left_out = conditions::left_out(&inputs.outside.left_out);
-        let link = interface::of(self.mode, &config.tailscale.interface, status, &host);
         let hindrances = [
             left_out,
             conditions::shielded(observed, is_ours),
             conditions::linkless(observed, status.has_tun, link.is_some(), is_ours),
-            conditions::baseless(&without_base(settings), trusted.nodes.as_ref()),
+            conditions::baseless(&without_base(settings), nodes(settings).as_ref()),
         ];
         let served_all = served.clone().and(refused);
         let served_all = served_all.and(hindrances.into_iter().flatten());
@@ -109,47 +146,36 @@ impl Membership {
         ];
         told.push((
             Condition::NoAddressOverlap,
-            apart(settings, local, base, status, self.links_beside(&host)),
+            apart(settings, local, base, status, self.links_beside(host)),
         ));
         // What is not served yet is not in the filter either.
         let policy = if routed.holds {
-            self.policy(local, base, &peer_routes, &tag).await
+            self.policy(local, base, peer_routes, tag).await
         } else {
-            ConditionState::fails(
-                "not known until packets for pods are sent here: see RoutesServed",
-            )
+            ConditionState::fails("unknown until this node's routes are served (see RoutesServed)")
         };
         // Networks that are not approved any more are not in the filter any more: that comes at once,
         // but what this node serves is told later, or never.
-        if self.was_allowed
+        if self.announcement.is_allowed
             && !policy.holds
-            && let Some(server) = &mut self.server
+            && let Some(server) = &mut self.control.server
         {
             server.forget();
         }
-        self.was_allowed = policy.holds;
+        self.announcement.is_allowed = policy.holds;
         told.push((Condition::PolicyAllowsPods, policy));
         report(&self.telemetry.conditions, told);
 
         if served.holds
             && let Some(seconds) = self.telemetry.metrics.mesh.note_served()
         {
-            tracing::info!(seconds, "the mesh serves this node");
+            tracing::info!(seconds, "this node's routes are served");
         }
-        let looked = Reconciled {
-            local: networks.as_ref().map(|networks| networks.local.as_slice()),
-            status,
-            desired,
-            observed,
-            peer_routes: &peer_routes,
-            link,
-            is_served: served.holds,
-        };
-        Ok(self.keep(looked).await)
+        served.holds
     }
 
-    /// Keeps what has to be known after a restart, and says what others go by.
-    async fn keep(&mut self, looked: Reconciled<'_>) -> MeshState {
+    /// Writes the state file and returns what the other controllers consume.
+    async fn record(&mut self, reconciled: Reconciled<'_>, is_served: bool) -> MeshState {
         let Reconciled {
             local,
             status,
@@ -157,12 +183,16 @@ impl Membership {
             observed,
             peer_routes,
             link,
-            is_served,
-        } = looked;
-        let can_ask = self.server.as_ref().is_some_and(ControlServer::has_key);
+            ..
+        } = reconciled;
+        let can_ask = self
+            .control
+            .server
+            .as_ref()
+            .is_some_and(ControlServer::has_key);
         let is_member = observed.login == LoginState::Running;
         let mut view = MeshState::default();
-        let change = self.kept.change_aside(|memory| {
+        let change = self.state.change_aside(|memory| {
             memory.has_served |= is_served;
             if let HeadscaleView::Listed { own: Some(own), .. } = &observed.server {
                 memory.id = Some(own.id);
@@ -197,7 +227,7 @@ impl Membership {
         });
         // A full disk is no reason to send packets to nodes that are gone, and none to new ones.
         if let Err(error) = change.await {
-            tracing::warn!(%error, "what is known of the mesh can't be kept");
+            tracing::warn!(%error, "failed to write the mesh state file");
         }
         MeshState {
             tailnet_ips: status.addresses.clone(),
@@ -216,20 +246,24 @@ impl Membership {
         }
     }
 
-    /// Tells what can be told though a pass has failed: what it failed for is not all that a person
-    /// looks at.
-    pub(super) fn tell_failure(&self, message: String) {
+    /// Reports the conditions that are known although the reconcile failed.
+    pub(super) fn report_failure(&self, message: String) {
         let mut told = vec![(Condition::MeshJoined, ConditionState::fails(message))];
-        if self.server.as_ref().is_none_or(ControlServer::was_asked) {
+        if self
+            .control
+            .server
+            .as_ref()
+            .is_none_or(ControlServer::was_asked)
+        {
             told.push((Condition::HeadscaleReachable, self.reachable()));
         }
         // A wrong clock can be why: a key is good for minutes only.
         if let Some(clock) = self.clock() {
             told.push((Condition::ClockInSync, conditions::clock(Some(clock))));
         }
-        if !self.is_settled {
+        if !self.announcement.is_served {
             let served =
-                ConditionState::fails("not known while this node can't join: see MeshJoined");
+                ConditionState::fails("unknown until this node joins the tailnet (see MeshJoined)");
             told.push((Condition::RoutesServed, served));
         }
         report(&self.telemetry.conditions, told);
@@ -237,21 +271,21 @@ impl Membership {
 
     /// The server's clock and ours, once it has answered.
     fn clock(&self) -> Option<ClockSample> {
-        self.server.as_ref().and_then(ControlServer::clock)
+        self.control.server.as_ref().and_then(ControlServer::clock)
     }
 
     fn reachable(&self) -> ConditionState {
-        match (&self.server, &self.no_server) {
+        match (&self.control.server, &self.control.problem) {
             (None, Some(problem)) => ConditionState::fails(problem),
             (None, None) => {
-                ConditionState::holds("the server is not asked: headscale.url is not set")
+                ConditionState::holds("Headscale is not used: headscale.url is not set")
             }
             (Some(server), _) => match server.problem() {
                 Some(problem) => ConditionState::fails(problem),
-                None if server.has_key() => ConditionState::holds("the server answers"),
+                None if server.has_key() => ConditionState::holds("Headscale answers"),
                 None => ConditionState::holds(
-                    "the server answers; there is no API key, so it approves by its policy \
-                     (autoApprovers)",
+                    "Headscale answers; without an API key, only autoApprovers of the policy approve \
+                     routes",
                 ),
             },
         }
@@ -259,7 +293,11 @@ impl Membership {
 
     fn credentials(&self, status: &Status) -> ConditionState {
         let now = Timestamp::now();
-        let can_make = self.server.as_ref().is_some_and(ControlServer::has_key);
+        let can_make = self
+            .control
+            .server
+            .as_ref()
+            .is_some_and(ControlServer::has_key);
         let all = [
             Credential {
                 name: "node-key",
@@ -268,9 +306,13 @@ impl Membership {
             },
             Credential {
                 name: "api-key",
-                expires: self.server.as_ref().and_then(ControlServer::key_expires),
-                remedy: "the daemon does not renew it: make another one (headscale apikeys create) and put \
-                         it in its file",
+                expires: self
+                    .control
+                    .server
+                    .as_ref()
+                    .and_then(ControlServer::key_expires),
+                remedy: "the daemon does not renew it: create another one (headscale apikeys create) \
+                         and write it to headscale.apiKeyFile",
             },
         ];
         for credential in &all {
@@ -301,11 +343,14 @@ impl Membership {
         let filter = match self.tailscaled.packet_filter().await {
             Ok(filter) => filter,
             Err(error) => {
-                return ConditionState::holds(format!("not known: {}", display_chain(&error)));
+                return ConditionState::holds(format!(
+                    "packet filter unknown: {}",
+                    display_chain(&error)
+                ));
             }
         };
         // A network that is new since the last look may come to the filter after its node.
-        let known = &self.kept.memory().remotes;
+        let known = &self.state.memory().remotes;
         let others = peer_routes.remotes.iter().map(|remote| remote.network);
         let others: Vec<IpNet> = others.filter(|other| known.contains(other)).collect();
         conditions::policy(&AclPaths::look(&filter, local, base, &others), tag, base)
@@ -313,7 +358,9 @@ impl Membership {
 
     async fn count(&mut self, desired: &Desired, observed: &Observed, status: &Status, tag: &str) {
         let metrics = &self.telemetry.metrics.mesh;
-        self.measure.peers(status, tag, Timestamp::now(), metrics);
+        self.peers
+            .measure
+            .peers(status, tag, Timestamp::now(), metrics);
         let own = match &observed.server {
             HeadscaleView::Listed { own, .. } => own.as_ref(),
             HeadscaleView::Unknown => None,
@@ -334,19 +381,19 @@ impl Membership {
             metrics.routes.get_or_create(&by).set(count);
         }
         if self
-            .measured
+            .peers
+            .measured_at
             .is_none_or(|measured| measured.elapsed() > FULL_PASS)
         {
-            self.measured = Some(Instant::now());
+            self.peers.measured_at = Some(Instant::now());
             let all = &self.telemetry.metrics;
-            self.measure.ping(&self.tailscaled, status, tag, all);
-            self.measure.ask(&self.tailscaled, metrics).await;
+            self.peers.measure.ping(&self.tailscaled, status, tag, all);
+            self.peers.measure.ask(&self.tailscaled, metrics).await;
         }
     }
 }
 
-/// What other members' claims are judged by.
-fn trust<'a>(
+fn peer_policy<'a>(
     settings: &'a MeshInputs,
     tag: &str,
     host: &interface::Host,
@@ -406,7 +453,7 @@ fn apart(
         members: everybody(status).collect(),
     });
     if found.is_empty() {
-        ConditionState::holds("nothing has addresses that the mesh needs")
+        ConditionState::holds("no address overlaps the tailnet")
     } else {
         ConditionState::fails(truncate_list(found, "; "))
     }
@@ -416,18 +463,18 @@ fn apart(
 fn renewal(mode: TailscaledMode, can_make: bool, is_given: bool) -> &'static str {
     match (mode, can_make, is_given) {
         (TailscaledMode::Host, ..) => {
-            "run \"tailscale up --force-reauth\" on this node; a tagged node's does not expire"
+            "run \"tailscale up --force-reauth\" on this node; keys of tagged nodes do not expire"
         }
         (_, true, _) => {
-            "it is renewed by a login when it has expired; a tagged node's does not expire"
+            "the daemon logs in again when it expires; keys of tagged nodes do not expire"
         }
         (_, false, true) => {
-            "it is renewed when it has expired, if the pre-auth key is good for another login \
-             (headscale.preAuthKeyFile); a tagged node's does not expire"
+            "the daemon logs in again when it expires if the pre-auth key is reusable \
+             (headscale.preAuthKeyFile); keys of tagged nodes do not expire"
         }
         (_, false, false) => {
-            "there is no key to renew it with: set headscale.preAuthKeyFile or headscale.apiKeyFile; a \
-             tagged node's does not expire"
+            "no key to log in again: set headscale.preAuthKeyFile or headscale.apiKeyFile; keys of \
+             tagged nodes do not expire"
         }
     }
 }
@@ -457,15 +504,15 @@ mod tests {
     fn who_renews_a_nodes_key_depends_on_the_keys_that_there_are() {
         for given in [true, false] {
             assert!(renewal(TailscaledMode::Host, true, given).contains("tailscale up"));
-            assert!(renewal(TailscaledMode::Managed, true, given).contains("renewed by a login"));
+            assert!(renewal(TailscaledMode::Managed, true, given).contains("daemon logs in again"));
         }
         for mode in [TailscaledMode::Managed, TailscaledMode::ManagedNetns] {
             let by_given = renewal(mode, false, true);
             assert!(
-                by_given.contains("if the pre-auth key is good"),
+                by_given.contains("if the pre-auth key is reusable"),
                 "{by_given}"
             );
-            assert!(renewal(mode, false, false).contains("no key to renew it with"));
+            assert!(renewal(mode, false, false).contains("no key to log in again"));
         }
     }
 

@@ -70,8 +70,8 @@ fn session(
     };
     let config = &settings.config;
     let mut session = Membership::new(mode, fake.tailscaled(), config, kept, telemetry);
-    if session.server.is_some() {
-        session.server = Some(fake.server(config));
+    if session.control.server.is_some() {
+        session.control.server = Some(fake.server(config));
     }
     session
 }
@@ -133,7 +133,7 @@ async fn as_long_as_its_networks_are_not_known_a_node_withdraws_none() {
     let mut session = session(&fake, TailscaledMode::Managed, &unknown, &[OURS, POD]);
     let view = pass(&mut session, &unknown, &[]).await.unwrap();
     assert_eq!(view.extra_host_routes, nets(&[POD]));
-    assert_eq!(session.kept.memory().routes, nets(&[OURS, POD]));
+    assert_eq!(session.state.memory().routes, nets(&[OURS, POD]));
     let changes = ["PATCH /localapi/v0/prefs", APPROVE];
     assert_eq!(changes.map(|call| fake.world().count(call)), [0, 0]);
 
@@ -141,7 +141,7 @@ async fn as_long_as_its_networks_are_not_known_a_node_withdraws_none() {
     let known = settings(fake.config(), &[OURS]);
     let view = pass(&mut session, &known, &[]).await.unwrap();
     assert_eq!(view.extra_host_routes, []);
-    assert_eq!(session.kept.memory().routes, nets(&[OURS]));
+    assert_eq!(session.state.memory().routes, nets(&[OURS]));
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
     assert_eq!(fake.world().approved, [OURS]);
 }
@@ -152,7 +152,7 @@ async fn as_long_as_its_networks_are_not_known_the_way_to_others_stays() {
     let fake = Fake::start(&[OURS]).await;
     let unknown = settings(fake.config(), &[]);
     let mut session = session(&fake, TailscaledMode::Managed, &unknown, &[OURS]);
-    session.kept.change(|it| it.meet(nets(&[OTHERS]))).unwrap();
+    session.state.change(|it| it.meet(nets(&[OTHERS]))).unwrap();
     let view = pass(&mut session, &unknown, &[]).await.unwrap();
     assert_eq!(view.peer_routes, nets(&[OTHERS]));
 
@@ -164,10 +164,15 @@ async fn as_long_as_its_networks_are_not_known_the_way_to_others_stays() {
 
 #[tokio::test]
 async fn what_was_advertised_to_be_heard_goes_though_networks_are_not_known() {
-    let nobodys = NOBODYS.to_string();
-    let fake = Fake::start(&[OURS, &nobodys]).await;
+    let placeholder = PLACEHOLDER.to_string();
+    let fake = Fake::start(&[OURS, &placeholder]).await;
     let unknown = settings(fake.config(), &[]);
-    let mut session = session(&fake, TailscaledMode::Managed, &unknown, &[OURS, &nobodys]);
+    let mut session = session(
+        &fake,
+        TailscaledMode::Managed,
+        &unknown,
+        &[OURS, &placeholder],
+    );
     pass(&mut session, &unknown, &[]).await.unwrap();
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
 }
@@ -249,7 +254,10 @@ async fn a_server_that_cannot_be_set_up_is_told_of_and_tried_again() {
     assert!(!is_reachable && why.contains("ca.pem"), "{why}");
 
     lab::certify([127, 0, 0, 1].into(), fake.files.path()).unwrap();
-    until(&mut session, &settings, |session| session.server.is_some()).await;
+    until(&mut session, &settings, |session| {
+        session.control.server.is_some()
+    })
+    .await;
     let (_, said) = told(&session, Condition::HeadscaleReachable);
     assert!(!said.contains("ca.pem"), "{said}");
 }
@@ -390,7 +398,7 @@ async fn replaces(other: Value, is_given: bool, meanwhile: impl FnOnce(&Fake)) -
     assert!(!why.0 && why.1.contains("delete --identifier 2"), "{why:?}");
     assert_eq!(fake.world().approved, [""; 0]);
 
-    let server = session.server.as_mut().unwrap();
+    let server = session.control.server.as_mut().unwrap();
     server.watch_for(Duration::from_mins(2));
     // Another look is due only if somebody is to be deleted.
     meanwhile(&fake);
@@ -420,11 +428,11 @@ async fn what_our_own_tailscaled_was_before_is_replaced_as_soon_as_it_is_offline
         fake.world().others.push(offline(name, 0));
         let settings = settings(fake.config(), &[OURS]);
         let mut session = session(&fake, TailscaledMode::Managed, &settings, &[]);
-        session.kept.change(|it| it.note_number(2)).unwrap();
+        session.state.change(|it| it.note_number(2)).unwrap();
         pass(&mut session, &settings, &[]).await.unwrap();
         let count = fake.world().count("DELETE /api/v1/node/2");
         assert_eq!(count, usize::from(is_deleted), "{name}");
-        assert_eq!(session.kept.memory().numbers, [2, 1]);
+        assert_eq!(session.state.memory().numbers, [2, 1]);
     }
 }
 
@@ -445,20 +453,20 @@ async fn who_served_first_is_known_after_a_restart() {
     thief["subnetRoutes"] = json!([OURS]);
     fake.world().others.push(thief);
     fake.world().state = "Starting";
-    session.server.as_mut().unwrap().forget();
+    session.control.server.as_mut().unwrap().forget();
     pass(&mut session, &settings, &[]).await.unwrap();
     assert_eq!(fake.world().prefs["AdvertiseRoutes"], json!([OURS]));
     assert_eq!(fake.world().approved, [OURS]);
     let (is_unique, why) = told(&session, Condition::PodCidrUnique);
     assert!(
-        !is_unique && why.contains("thief has 10.244.1.0/24, too"),
+        !is_unique && why.contains("thief also advertises 10.244.1.0/24"),
         "{why}"
     );
 }
 
 /// As if it had been on its way for so many minutes.
 fn wait_minutes(session: &mut Membership, minutes: u64) {
-    let since = session.starting.as_mut().unwrap();
+    let since = session.connection.starting_since.as_mut().unwrap();
     *since = since.checked_sub(Duration::from_mins(minutes)).unwrap();
 }
 
@@ -492,7 +500,7 @@ async fn who_hears_nobody_and_cannot_read_the_list_asks_whether_it_is_a_member()
     let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
     pass(&mut session, &settings, &[]).await;
     assert_eq!(fake.world().reconnects, 0);
-    session.is_unheard = true;
+    session.peers.is_silent = true;
     for _ in 0..2 {
         pass(&mut session, &settings, &[]).await;
         assert_eq!(fake.world().reconnects, 1);
@@ -518,7 +526,7 @@ async fn who_reads_the_list_or_has_a_tailscaled_of_the_hosts_connects_nothing_an
     ] {
         let settings = settings(config, &[OURS]);
         let mut session = session(&fake, mode, &settings, &[OURS]);
-        session.is_unheard = true;
+        session.peers.is_silent = true;
         pass(&mut session, &settings, &[]).await;
     }
     assert_eq!(fake.world().reconnects, 0);
@@ -560,7 +568,7 @@ async fn why_no_key_could_be_made_is_told_with_what_became_of_the_given_one() {
     let (_, why) = told(&session, Condition::MeshJoined);
     let words = [
         "already used: configure a new one",
-        "none can be made: ",
+        "none can be created: ",
         "pre-auth key",
     ];
     assert!(words.iter().all(|word| why.contains(word)), "{why}");
@@ -573,7 +581,7 @@ async fn each_daemon_tells_how_long_it_took_until_the_mesh_served() {
     let settings = settings(fake.config(), &[OURS]);
     for has_served in [false, true] {
         let mut session = session(&fake, TailscaledMode::Managed, &settings, &[OURS]);
-        assert_eq!(session.kept.memory().has_served, has_served);
+        assert_eq!(session.state.memory().has_served, has_served);
         pass(&mut session, &settings, &[]).await;
         let first = session.telemetry.metrics.mesh.time_to_serve.get();
         assert!(first > 0.0);

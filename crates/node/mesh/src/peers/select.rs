@@ -105,32 +105,32 @@ pub enum Reason {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { network, node, .. } = self;
-        write!(f, "{node} claims {network}, ")?;
+        write!(f, "{node} advertises {network}, ")?;
         match &self.reason {
             Reason::Ours(ours) => write!(f, "which overlaps this node's {ours}"),
-            Reason::WholeCluster(base) => write!(f, "which is all of {base}"),
+            Reason::WholeCluster(base) => write!(f, "which covers the cluster CIDR {base}"),
             Reason::Overlaps(other) => {
                 let is_part = other.network.contains(network);
                 let how = if is_part { "is part of" } else { "overlaps" };
                 write!(f, "which {how} {}'s {}", other.node, other.network)
             }
-            Reason::Unowned => f.write_str("which no Node object of Kubernetes has"),
+            Reason::Unowned => f.write_str("which no Node object has"),
             Reason::Anothers(name, theirs) => {
                 let by = "by its annotation headcni.io/tailnet-ips";
                 write!(
                     f,
-                    "which overlaps {theirs} of Node {name}, another member {by}"
+                    "which overlaps {theirs} of Node {name}, another peer {by}"
                 )
             }
             Reason::Beyond(count) => write!(
                 f,
-                "which is one of {count} beyond the {MAX_NODE_ROUTES} of the cluster's that a node can have"
+                "one of {count} above the limit of {MAX_NODE_ROUTES} routes per node"
             ),
-            Reason::Untagged(tag) => write!(f, "and has not the tag of nodes ({tag})"),
-            Reason::Services(services) => write!(f, "which overlaps the services' {services}"),
+            Reason::Untagged(tag) => write!(f, "but lacks the node tag {tag}"),
+            Reason::Services(services) => write!(f, "which overlaps the service CIDR {services}"),
             Reason::Link(link, theirs) => write!(
                 f,
-                "which overlaps {theirs} of this node's {link}, and is not in network.podCIDR.base"
+                "which overlaps {theirs} of this node's interface {link}, and is not in network.podCIDR.base"
             ),
         }
     }

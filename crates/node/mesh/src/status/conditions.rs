@@ -77,17 +77,17 @@ pub fn joined(
         (LoginState::Running, _)
             if matches!(observed.server, HeadscaleView::Listed { own: None, .. }) =>
         {
-            why("the server does not know this node any more")
+            why("Headscale no longer lists this node")
         }
         (LoginState::Running, _) => {
-            ConditionState::holds(format!("{name} is a member of {}", observed.prefs.server))
+            ConditionState::holds(format!("{name} is connected to {}", observed.prefs.server))
         }
-        (LoginState::Needed, true) => why("tailscaled has to log in"),
+        (LoginState::Needed, true) => why("tailscaled needs to log in"),
         (LoginState::Needed, false) => {
             why("the host's tailscaled is logged out: run \"tailscale up\" on this node")
         }
-        (LoginState::Awaited, _) => why("an administrator has to let this node in"),
-        (LoginState::Stopped, true) => why("tailscaled was told to stop, and is told to run"),
+        (LoginState::Awaited, _) => why("an administrator must authorize this node"),
+        (LoginState::Stopped, true) => why("tailscaled is stopped; the daemon sets WantRunning"),
         (LoginState::Stopped, false) => {
             why("the host's tailscaled is stopped: run \"tailscale up\" on this node")
         }
@@ -104,27 +104,33 @@ pub fn served(desired: &Desired, observed: &Observed, conflicts: &[Conflict]) ->
         .copied()
         .collect();
     if missing.is_empty() {
-        return ConditionState::holds(format!("{} lead here", list(&desired.routes)));
+        return ConditionState::holds(if desired.routes.is_empty() {
+            "this node has no routes to serve".to_owned()
+        } else {
+            format!("{} served", routes_are(&desired.routes))
+        });
     }
-    let what = format!("{} don't lead here", list(&missing));
+    let what = routes_are(&missing);
     if observed.login != LoginState::Running {
         return ConditionState::fails(format!(
-            "{what}: this node is no member of the mesh (MeshJoined)"
+            "{what} not served: this node is not connected (see MeshJoined)"
         ));
     }
     if conflicts
         .iter()
         .any(|conflict| missing.contains(&conflict.ours))
     {
-        return ConditionState::fails(format!("{what}: another node has them (PodCIDRUnique)"));
+        return ConditionState::fails(format!(
+            "{what} not served: another node has the same prefix (see PodCIDRUnique)"
+        ));
     }
     if !has_all(&observed.prefs.advertised, &missing) {
-        return ConditionState::fails(format!("{what}: they are not advertised yet"));
+        return ConditionState::fails(format!("{what} not advertised yet"));
     }
     match &observed.server {
         HeadscaleView::Listed { own: Some(own), .. } if !has_all(&own.advertised, &missing) => {
             ConditionState::fails(format!(
-                "{what}: they are advertised, and the server has not heard of it yet"
+                "{what} advertised but Headscale does not list it yet"
             ))
         }
         HeadscaleView::Listed { own: Some(own), .. } if !has_all(&own.approved, &missing) => {
@@ -135,17 +141,16 @@ pub fn served(desired: &Desired, observed: &Observed, conflicts: &[Conflict]) ->
             let all: Vec<String> = all.iter().map(IpNet::to_string).collect();
             let (id, all) = (own.id, all.join(","));
             ConditionState::fails(format!(
-                "{what}: they are advertised, and not approved yet; if the daemon can't do it, run \
-                 \"headscale nodes approve-routes -i {id} -r {all}\", or let autoApprovers of the policy \
-                 do it"
+                "{what} advertised but not approved; if the daemon has no API key, run \
+                 \"headscale nodes approve-routes -i {id} -r {all}\", or add autoApprovers to the policy"
             ))
         }
         HeadscaleView::Listed { .. } => ConditionState::fails(format!(
-            "{what}: they are advertised and approved, and the server does not send them to others yet"
+            "{what} advertised and approved but not primary yet"
         )),
         HeadscaleView::Unknown => ConditionState::fails(format!(
-            "{what}: they are advertised; approve them (headscale nodes approve-routes), let \
-             autoApprovers of the policy do it, or give the daemon an API key"
+            "{what} advertised but not approved: run \"headscale nodes approve-routes\", add \
+             autoApprovers to the policy, or give the daemon an API key"
         )),
     }
 }
@@ -166,17 +171,17 @@ pub fn untagged(
         .map_or_else(|| "ID".to_owned(), |id| id.to_string());
     // The command sets the whole list.
     let all = [this.tags.as_slice(), &[tag.to_owned()]].concat().join(",");
-    let at_server = format!("\"headscale nodes tag -i {id} -t {all}\" at the server");
+    let at_server = format!("\"headscale nodes tag -i {id} -t {all}\" on the Headscale server");
     let remedy = if is_ours {
         format!(
-            "run {at_server}, and give a pre-auth key the tag when it is made (headscale preauthkeys \
-             create --tags {tag})"
+            "run {at_server}, and create pre-auth keys with the tag (headscale preauthkeys create \
+             --tags {tag})"
         )
     } else {
         format!("run \"tailscale up --advertise-tags={tag}\" on this node, or {at_server}")
     };
     Some(format!(
-        "this node is without {tag} (tailscale.tags), so other nodes send nothing here: {remedy}"
+        "this node lacks {tag} (tailscale.tags), so peers ignore its routes: {remedy}"
     ))
 }
 
@@ -187,8 +192,9 @@ pub fn left_out(addresses: &BTreeSet<IpNet>) -> Option<String> {
     }
     let named = truncate_list(addresses, ", ");
     Some(format!(
-        "{named} don't lead here: of pods outside the node's networks, {MAX_EXTRA_HOST_ROUTES} addresses have a route of \
-         their own; let IPAM give pods addresses of the node's networks, or delete some of those pods"
+        "extra host routes not advertised: {named}: a node advertises at most \
+         {MAX_EXTRA_HOST_ROUTES}; let IPAM assign addresses of the node's pod CIDR, or delete some of \
+         these pods"
     ))
 }
 
@@ -198,12 +204,12 @@ pub fn shielded(observed: &Observed, is_ours: bool) -> Option<String> {
         return None;
     }
     let remedy = if is_ours {
-        "it is told to let it in"
+        "the daemon turns it off"
     } else {
         "run \"tailscale set --shields-up=false\" on this node"
     };
     Some(format!(
-        "tailscaled drops all that comes to this node's pods (ShieldsUp): {remedy}"
+        "tailscaled drops packets to this node's pods (ShieldsUp): {remedy}"
     ))
 }
 
@@ -226,11 +232,11 @@ pub fn linkless(
         }
         _ if has_link => return None,
         _ => {
-            "no link of this node has the address of its tailscaled: let it run in the host's \
-             network, or set tailscale.mode: daemon"
+            "no interface of this node has tailscaled's address: run tailscaled in the host netns, or \
+             set tailscale.mode: daemon"
         }
     };
-    is_member.then(|| format!("packets of pods don't get into the mesh: {why}"))
+    is_member.then(|| format!("pods cannot send to the tailnet: {why}"))
 }
 
 /// What is wrong if no network of another node can be known to be pods': the cluster's are not known for
@@ -248,8 +254,8 @@ pub fn baseless(unknown: &[IpNet], nodes: Option<&OtherNodes<'_>>) -> Option<Str
     let families = truncate_list(families, " and ");
     (!families.is_empty()).then(|| {
         format!(
-            "no pod of another node can be reached by {families}, because the cluster's network is not \
-             known: set network.podCIDR.base"
+            "pods of other nodes are unreachable over {families}, because the cluster CIDR is unknown: \
+             set network.podCIDR.base"
         )
     })
 }
@@ -260,7 +266,7 @@ pub fn unique(conflicts: &[Conflict], rejected: &[Rejection]) -> ConditionState 
     let words = words.chain(rejected.iter().map(Rejection::to_string));
     let found = truncate_list(words, "; ");
     if found.is_empty() {
-        return ConditionState::holds("no other node has this node's networks");
+        return ConditionState::holds("no peer has this node's routes");
     }
     let mut others: Vec<(u64, &str)> = conflicts.iter().map(|it| (it.id, &*it.node)).collect();
     others.sort_unstable();
@@ -274,15 +280,15 @@ pub fn unique(conflicts: &[Conflict], rejected: &[Rejection]) -> ConditionState 
         others => truncate_list(others.iter().map(delete), ", "),
     };
     ConditionState::fails(format!(
-        "{found}: give each node networks of its own (network.podCIDR.nodes, or Node.spec.podCIDRs); who is \
-             no node gets no approval for them (headscale nodes approve-routes), and a node that is gone for \
-             good is deleted by {delete}"
+        "{found}: give each node its own pod CIDR (network.podCIDR.nodes, or Node.spec.podCIDRs); do \
+         not approve pod routes of other machines (headscale nodes approve-routes); delete a node that \
+         is gone for good with {delete}"
     ))
 }
 
 /// Whether the policy lets pods reach this node's pods. Who lets only a part through means to.
 pub fn policy(found: &AclPaths, tag: &str, base: &[IpNet]) -> ConditionState {
-    let well = "the policy lets pods reach pods";
+    let well = "the policy allows pod traffic";
     if found.blocked.is_empty() && found.partly.is_empty() {
         return ConditionState::holds(well);
     }
@@ -291,7 +297,7 @@ pub fn policy(found: &AclPaths, tag: &str, base: &[IpNet]) -> ConditionState {
             truncate_list(&found.partly, ", "),
             truncate_list(&found.passing, "; "),
         );
-        return ConditionState::holds(format!("{well}, those of {from} in part: only {passing}"));
+        return ConditionState::holds(format!("{well}, from {from} only in part: {passing}"));
     }
     let (from, to): (BTreeSet<IpNet>, BTreeSet<IpNet>) = found.blocked.iter().copied().unzip();
     // A node may have networks that are not in the base.
@@ -302,8 +308,8 @@ pub fn policy(found: &AclPaths, tag: &str, base: &[IpNet]) -> ConditionState {
     let (sources, targets) = (sources.join(","), targets.join(","));
     let (from, to) = (truncate_list(&from, ", "), truncate_list(&to, " and "));
     ConditionState::fails(format!(
-        "the policy drops packets from {from} to {to}: pods have addresses of their own, which it must \
-         name; add to its acls {{\"action\":\"accept\",\"src\":[\"{tag}\",{sources}],\
+        "the policy drops packets from {from} to {to}: it must name the pod CIDRs; \
+         add to its acls {{\"action\":\"accept\",\"src\":[\"{tag}\",{sources}],\
          \"dst\":[\"{tag}:*\",{targets}]}}"
     ))
 }
@@ -346,10 +352,10 @@ pub fn credentials(all: &[Credential], now: Timestamp) -> ConditionState {
 /// Whether this node's clock is the server's.
 pub fn clock(clock: Option<ClockSample>) -> ConditionState {
     let Some(ahead) = clock.map(|clock| clock.local_ahead()) else {
-        return ConditionState::holds("the server has not said what time it is");
+        return ConditionState::holds("Headscale's clock is not known yet");
     };
     if ahead.unsigned_abs() <= SKEW {
-        return ConditionState::holds("this node's clock is the server's");
+        return ConditionState::holds("this node's clock matches Headscale's");
     }
     let (seconds, side) = (
         ahead.unsigned_abs().as_secs(),
@@ -360,8 +366,8 @@ pub fn clock(clock: Option<ClockSample>) -> ConditionState {
         },
     );
     ConditionState::fails(format!(
-        "this node's clock is {seconds} seconds {side} the server's: set both by NTP, or certificates and \
-         keys will not be accepted"
+        "this node's clock is {seconds} seconds {side} Headscale's: run NTP on both, or certificates and \
+         keys are rejected"
     ))
 }
 
@@ -393,8 +399,13 @@ fn has_all(all: &[IpNet], some: &[IpNet]) -> bool {
     some.iter().all(|route| all.contains(route))
 }
 
-fn list(networks: &[IpNet]) -> String {
-    truncate_list(networks, " and ")
+/// `route A is` or `routes A and B are`, to be continued.
+fn routes_are(routes: &[IpNet]) -> String {
+    let list = truncate_list(routes, " and ");
+    match routes {
+        [_] => format!("route {list} is"),
+        _ => format!("routes {list} are"),
+    }
 }
 
 #[cfg(test)]

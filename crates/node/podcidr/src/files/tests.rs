@@ -23,27 +23,27 @@ fn at(root: &TempDir, path: &str) -> PathBuf {
     root.path().join(path.trim_start_matches('/'))
 }
 
-fn said(root: &Path, path: &str) -> Result<String, String> {
-    let report = Place::file(PathBuf::from(path)).read(root)?;
+fn pod_cidrs(root: &Path, path: &str) -> Result<String, String> {
+    let report = SourceFile::file(PathBuf::from(path)).read(root)?;
     let (_, nets) = report.node.networks.unwrap_or_default();
     Ok(Networks(nets).to_string())
 }
 
 #[test]
-fn a_file_is_read_below_the_root_and_by_its_own_path() {
+fn a_file_is_read_under_the_root_and_by_its_path() {
     let root = root(&[(KUBELET, b"podCIDR: 10.244.1.0/24")]);
-    assert_eq!(said(root.path(), KUBELET).unwrap(), "10.244.1.0/24");
+    assert_eq!(pod_cidrs(root.path(), KUBELET).unwrap(), "10.244.1.0/24");
     let path = at(&root, KUBELET);
-    let by_path = said(Path::new("/"), path.to_str().unwrap());
+    let by_path = pod_cidrs(Path::new("/"), path.to_str().unwrap());
     assert_eq!(by_path.unwrap(), "10.244.1.0/24");
 }
 
 #[test]
-fn a_file_that_is_not_there_says_so() {
+fn a_missing_file_is_reported() {
     let root = root(&[]);
-    assert_eq!(said(root.path(), KUBELET).unwrap_err(), "no such file");
+    assert_eq!(pod_cidrs(root.path(), KUBELET).unwrap_err(), "no such file");
     let nowhere = root.path().join("nowhere");
-    assert_eq!(said(&nowhere, KUBELET).unwrap_err(), "no such file");
+    assert_eq!(pod_cidrs(&nowhere, KUBELET).unwrap_err(), "no such file");
 }
 
 #[rstest]
@@ -51,39 +51,39 @@ fn a_file_that_is_not_there_says_so() {
 #[case("../../../srv/config")]
 #[case("/srv/config")]
 #[case("../../../../../../../../../../srv/config")]
-fn links_are_followed_and_stay_below_the_root(#[case] target: &str) {
+fn symlinks_are_followed_within_the_root(#[case] target: &str) {
     let root = root(&[
         ("/var/lib/kubelet/config.real", b"podCIDR: 10.244.1.0/24"),
         ("/srv/config", b"podCIDR: 10.244.1.0/24"),
     ]);
     symlink(target, at(&root, KUBELET)).unwrap();
-    assert_eq!(said(root.path(), KUBELET).unwrap(), "10.244.1.0/24");
+    assert_eq!(pod_cidrs(root.path(), KUBELET).unwrap(), "10.244.1.0/24");
 }
 
 #[test]
-fn a_link_to_itself_and_one_to_a_directory_are_no_files() {
+fn a_symlink_loop_and_a_directory_are_refused() {
     let root = root(&[("/srv/x", b"")]);
     fs::create_dir_all(at(&root, "/var/lib/kubelet")).unwrap();
     symlink("config.yaml", at(&root, KUBELET)).unwrap();
-    let error = said(root.path(), KUBELET).unwrap_err();
+    let error = pod_cidrs(root.path(), KUBELET).unwrap_err();
     assert!(error.starts_with("can't be read"), "{error}");
     fs::remove_file(at(&root, KUBELET)).unwrap();
     symlink("/srv", at(&root, KUBELET)).unwrap();
-    let error = said(root.path(), KUBELET).unwrap_err();
+    let error = pod_cidrs(root.path(), KUBELET).unwrap_err();
     assert_eq!(error, "can't be read: it is not a regular file");
 }
 
 #[test]
-fn a_pipe_and_a_device_are_not_waited_for() {
+fn a_pipe_and_a_device_do_not_block() {
     let root = root(&[]);
     let kubelet = at(&root, "/var/lib/kubelet");
     fs::create_dir_all(&kubelet).unwrap();
     let pipe = kubelet.join("config.yaml");
     rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
-    let error = said(root.path(), KUBELET).unwrap_err();
+    let error = pod_cidrs(root.path(), KUBELET).unwrap_err();
     assert_eq!(error, "can't be read: it is not a regular file");
-    let error = said(Path::new("/"), "/dev/zero").unwrap_err();
+    let error = pod_cidrs(Path::new("/"), "/dev/zero").unwrap_err();
     assert_eq!(error, "can't be read: it is not a regular file");
 }
 
@@ -92,17 +92,17 @@ fn a_file_of_one_mib_is_read_and_a_larger_one_is_not() {
     let mut text = b"podCIDR: 10.244.1.0/24\n#".to_vec();
     text.resize(1 << 20, b'x');
     let exact = root(&[(KUBELET, &text)]);
-    assert_eq!(said(exact.path(), KUBELET).unwrap(), "10.244.1.0/24");
+    assert_eq!(pod_cidrs(exact.path(), KUBELET).unwrap(), "10.244.1.0/24");
     text.push(b'x');
     let larger = root(&[(KUBELET, &text)]);
-    let error = said(larger.path(), KUBELET).unwrap_err();
+    let error = pod_cidrs(larger.path(), KUBELET).unwrap_err();
     assert_eq!(error, "can't be read: it is larger than 1 MiB");
 }
 
 #[test]
-fn what_is_not_text_says_so() {
+fn a_binary_file_is_reported() {
     let root = root(&[(KUBELET, b"podCIDR: \xff\xfe")]);
-    assert_eq!(said(root.path(), KUBELET).unwrap_err(), "is not text");
+    assert_eq!(pod_cidrs(root.path(), KUBELET).unwrap_err(), "is not text");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn places_are_in_the_documented_order() {
 }
 
 #[test]
-fn a_directory_with_too_many_drop_ins_is_left_alone() {
+fn a_directory_with_too_many_drop_ins_is_skipped() {
     let names: Vec<_> = (0..=MAX_DROP_INS)
         .map(|nth| format!("/etc/rancher/k3s/config.yaml.d/{nth}.yaml"))
         .collect();

@@ -2,18 +2,17 @@
 
 use super::{Findings, Key, Value};
 
-/// Reads a command line that comes in pieces.
+/// Parses a command line in pieces.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
-    /// The flag whose value comes next.
+    /// The flag whose value is next.
     pending: Option<Key>,
 }
 
 impl Flags {
-    /// Looks at the next piece: a word, or several.
     pub(super) fn feed(&mut self, text: &str, findings: &mut Findings) {
-        let is_between = |c: char| c.is_whitespace() || matches!(c, '"' | '\'');
-        for word in text.split(is_between) {
+        let is_separator = |c: char| c.is_whitespace() || matches!(c, '"' | '\'');
+        for word in text.split(is_separator) {
             let word = word.trim_matches([',', '\\', '[', ']']);
             if word.is_empty() {
                 continue;

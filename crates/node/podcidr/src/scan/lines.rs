@@ -1,4 +1,4 @@
-//! What can still be read of a text that is no YAML: `podCIDR: X` on a line of its own, and flags.
+//! Fallback for text that is not YAML: `podCIDR: X` on its own line, and flags.
 
 use super::flags::Flags;
 use super::{Findings, Key, MAX_VALUES, Value};

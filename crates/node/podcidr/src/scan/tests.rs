@@ -2,12 +2,12 @@ use rstest::rstest;
 
 use super::*;
 
-/// What a text says about the node and the cluster, as text; nothing is empty.
-fn said(text: &str) -> (String, String) {
+/// The CIDRs of node and cluster in a text.
+fn scanned(text: &str) -> (String, String) {
     let report = scan(text, Echo::Values);
-    let text = |said: Said| match said.networks {
+    let text = |found: ScopeCidrs| match found.networks {
         Some((key, nets)) => format!("{key} {}", Networks(nets)),
-        None => said.troubles.join("; "),
+        None => found.problems.join("; "),
     };
     (text(report.node), text(report.cluster))
 }
@@ -48,8 +48,8 @@ fn said(text: &str) -> (String, String) {
     "podCIDRs 10.244.1.0/24,fd00:1::/64"
 )]
 #[case("x: &a {podCIDR: 10.244.1.0/24}\ny: *a", "podCIDR 10.244.1.0/24")]
-fn every_way_to_say_the_nodes_networks_is_read(#[case] text: &str, #[case] expected: &str) {
-    assert_eq!(said(text), (expected.to_owned(), String::new()));
+fn every_syntax_of_a_pod_cidr_is_read(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(scanned(text), (expected.to_owned(), String::new()));
 }
 
 #[rstest]
@@ -83,8 +83,8 @@ fn every_way_to_say_the_nodes_networks_is_read(#[case] text: &str, #[case] expec
     "data:\n  config: |\n    networking: [\n    podSubnet: 10.244.0.0/16\n",
     "podSubnet 10.244.0.0/16"
 )]
-fn the_clusters_networks_are_never_the_nodes(#[case] text: &str, #[case] expected: &str) {
-    assert_eq!(said(text), (String::new(), expected.to_owned()));
+fn a_cluster_cidr_is_not_a_pod_cidr(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(scanned(text), (String::new(), expected.to_owned()));
 }
 
 #[rstest]
@@ -106,7 +106,7 @@ fn the_clusters_networks_are_never_the_nodes(#[case] text: &str, #[case] expecte
 #[case("data:\n  a: |\n    data:\n      b: |\n        podCIDR: 10.244.1.0/24\n")]
 #[case("1: 2\n? [a, b]\n: c\n? {d: e}\n: f\ntrue: .inf\nnull: ~\nx: !tag y\nz: !!binary YQ==")]
 #[case("x: !tag {y: 1}")]
-fn what_says_nothing_says_nothing(#[case] text: &str) {
+fn other_text_has_no_cidr(#[case] text: &str) {
     assert_eq!(scan(text, Echo::Values), Report::default());
 }
 
@@ -124,13 +124,13 @@ fn what_says_nothing_says_nothing(#[case] text: &str) {
     "}\npodCIDRs: [\"10.244.1.0/24\", 'fd00:1::/64']",
     "podCIDRs 10.244.1.0/24,fd00:1::/64"
 )]
-fn what_is_no_yaml_is_read_line_by_line(#[case] text: &str, #[case] expected: &str) {
-    assert_eq!(said(text), (expected.to_owned(), String::new()));
+fn invalid_yaml_is_read_line_by_line(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(scanned(text), (expected.to_owned(), String::new()));
     assert!(scan(text, Echo::Values).broken.is_some());
 }
 
 #[rstest]
-#[case("podCIDR: 10.244.1.0", "podCIDR: not a network of the form")]
+#[case("podCIDR: 10.244.1.0", "podCIDR: not a CIDR such as")]
 #[case("podCIDR: 10.244.1.5/24", "did you mean 10.244.1.0/24?")]
 #[case("podCIDR: 24", "it is no network, nor a list of networks")]
 #[case(
@@ -148,29 +148,29 @@ fn what_is_no_yaml_is_read_line_by_line(#[case] text: &str, #[case] expected: &s
     "podCIDR: 10.244.1.0/24\n---\npodCIDR: 10.244.2.0/24",
     "podCIDR is 10.244.1.0/24, but podCIDR is 10.244.2.0/24"
 )]
-fn what_makes_no_sense_is_named(#[case] text: &str, #[case] trouble: &str) {
+fn an_invalid_value_is_reported(#[case] text: &str, #[case] problem: &str) {
     let report = scan(text, Echo::Values);
     assert_eq!(report.node.networks, None);
-    let troubles = report.node.troubles.join("; ");
-    assert!(troubles.contains(trouble), "{troubles}");
+    let problems = report.node.problems.join("; ");
+    assert!(problems.contains(problem), "{problems}");
 }
 
 #[test]
-fn a_long_value_is_not_kept() {
+fn a_long_value_is_refused() {
     let text = format!("podCIDR: {}", "1".repeat(200));
     let report = scan(&text, Echo::Values);
     assert_eq!(
-        report.node.troubles,
+        report.node.problems,
         ["podCIDR: it is no network, nor a list of networks"]
     );
 }
 
 #[test]
-fn a_good_value_counts_beside_a_bad_one() {
+fn a_valid_value_counts_beside_an_invalid_one() {
     let report = scan("podCIDR: x\npod-cidr: 10.244.1.0/24", Echo::Values);
     let expected = vec!["10.244.1.0/24".parse().unwrap()];
     assert_eq!(report.node.networks, Some(("pod-cidr", expected)));
-    assert_eq!(report.node.troubles.len(), 1);
+    assert_eq!(report.node.problems.len(), 1);
 }
 
 #[test]
@@ -178,19 +178,19 @@ fn values_of_secret_files_are_not_echoed() {
     for text in ["podCIDR: s3cret", "}\npodCIDR: s3cret", "--pod-cidr s3cret"] {
         let report = scan(text, Echo::Nothing);
         assert!(report.node.networks.is_none());
-        assert!(!report.node.troubles.is_empty());
+        assert!(!report.node.problems.is_empty());
         assert!(!format!("{report:?}").contains("s3cret"), "{report:?}");
     }
 }
 
 #[test]
-fn where_yaml_ends_is_named() {
+fn a_syntax_error_has_a_position() {
     let report = scan("a: 1\nb: [1, 2\nc: 3\n", Echo::Values);
     let broken = report.broken.unwrap();
     assert!(broken.line > 1 && broken.column > 0, "{broken:?}");
 }
 
-/// A text that is small, and endless if all of it is read.
+/// An alias bomb.
 fn bomb() -> String {
     let list = |level: usize, item: &str| {
         let items = [item; 10].join(", ");
@@ -209,7 +209,7 @@ fn bomb() -> String {
 #[case("&a ".repeat(100_000))]
 #[case("x: &a {<<: *a}\n".to_owned())]
 #[case("podCIDR: 10.244.1.0/24\n".repeat(40_000))]
-fn what_is_made_to_be_endless_ends_soon(#[case] text: String) {
+fn hostile_text_is_scanned_in_time(#[case] text: String) {
     let start = std::time::Instant::now();
     scan(&text, Echo::Values);
     let took = start.elapsed();
@@ -217,9 +217,9 @@ fn what_is_made_to_be_endless_ends_soon(#[case] text: String) {
 }
 
 #[test]
-fn a_bomb_does_not_hide_what_stands_beside_it() {
+fn an_alias_bomb_does_not_hide_a_pod_cidr() {
     let text = bomb() + "podCIDR: 10.244.1.0/24\n";
-    assert_eq!(said(&text).0, "podCIDR 10.244.1.0/24");
+    assert_eq!(scanned(&text).0, "podCIDR 10.244.1.0/24");
 }
 
 proptest::proptest! {
@@ -229,7 +229,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn no_text_with_its_own_words_makes_it_panic(
+    fn no_mix_of_keywords_makes_it_panic(
         words in proptest::collection::vec(
             proptest::sample::select(vec![
                 "podCIDR", "podCIDRs", "--cluster-cidr", "pod-cidr", ":", " ", "\n", "- ", "=",

@@ -1,7 +1,5 @@
-//! The keys that are looked for, in YAML.
-//!
-//! Documents are walked, not built: what isn't looked for is gone as soon as it is read, and a text
-//! that repeats itself by anchors ends at a limit.
+//! Finds the keys in YAML. Documents are walked, not built: other values are dropped at once, and
+//! limits end alias bombs.
 
 use std::fmt;
 
@@ -13,10 +11,9 @@ use serde_saphyr::Options;
 use serde_saphyr::options::NonFiniteFloatPolicy;
 
 use super::flags::Flags;
-use super::{Broken, Findings, Key, MAX_VALUES, Value, lines};
+use super::{Findings, Key, MAX_VALUES, SyntaxError, Value, lines};
 
-/// Looks through all documents of a text.
-pub(super) fn documents(text: &str) -> Result<Findings, Broken> {
+pub(super) fn documents(text: &str) -> Result<Findings, SyntaxError> {
     let documents: Vec<Document> = parse(text)?;
     let mut all = Findings::default();
     for finding in documents.into_iter().flat_map(|document| document.0.0) {
@@ -25,7 +22,7 @@ pub(super) fn documents(text: &str) -> Result<Findings, Broken> {
     Ok(all)
 }
 
-/// Looks through a text that stands in a document.
+/// Scans a string value that contains documents.
 fn text_inside(text: &str) -> Findings {
     match parse::<Inside>(text) {
         Ok(documents) => Findings(documents.into_iter().flat_map(|found| found.0.0).collect()),
@@ -33,10 +30,10 @@ fn text_inside(text: &str) -> Findings {
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<T>, Broken> {
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<T>, SyntaxError> {
     serde_saphyr::from_multiple_with_options(text, limits()).map_err(|error| {
         let place = error.location();
-        Broken {
+        SyntaxError {
             line: place.map_or(1, |place| place.line()),
             column: place.map_or(1, |place| place.column()),
         }
@@ -75,7 +72,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// A document of a text in a document.
+/// A document inside a string value.
 struct Inside(Findings);
 
 impl<'de> Deserialize<'de> for Inside {
@@ -95,14 +92,13 @@ fn walk<'de, D: Deserializer<'de>>(deserializer: D, place: Place) -> Result<Find
     Ok(findings)
 }
 
-/// Where in a document a node is.
+/// The position of a node in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It is the document.
     Document,
     /// `data` of a `ConfigMap`.
     Data,
-    /// A value in `data`: a text is documents of its own, as kubeadm's `ClusterConfiguration`.
+    /// A value in `data`: a string contains documents, such as kubeadm's `ClusterConfiguration`.
     DataValue,
     /// Arguments: kubeadm's `extraArgs` (a map, or a list of names with values), k3s's
     /// `kubelet-arg` (a list of `name=value`).
@@ -110,10 +106,10 @@ enum Place {
     Elsewhere,
 }
 
-/// Looks through a node and all that is in it.
+/// Scans a node recursively.
 struct Walk<'a> {
     place: Place,
-    /// The command line that the node is a piece of.
+    /// The command line that the node is part of.
     flags: &'a mut Flags,
     findings: &'a mut Findings,
 }
@@ -126,7 +122,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
-/// What a visitor says to nodes that don't matter: numbers, booleans and nothing.
+/// Visitor methods that ignore numbers, booleans and bytes.
 macro_rules! ignore_scalars {
     ($value:expr) => {
         fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
@@ -242,7 +238,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
                     argument.1 = Some(map.next_value::<Texts>()?.0);
                     continue;
                 }
-                // Annotations may hold what was true once.
+                // Annotations may be outdated.
                 (Place::Document, Entry::Metadata) => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
@@ -267,7 +263,6 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// A key of a map: what of it matters.
 #[derive(Clone, Copy)]
 enum Entry {
     Key(Key),
@@ -323,7 +318,7 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 }
 
-/// The value of a key that is looked for: a text or a list of texts. Nothing counts as no text.
+/// The value of a key: a string or a list of strings; null is an empty list.
 struct Texts(Value);
 
 impl<'de> Deserialize<'de> for Texts {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::kernel::Kernel;
+use crate::kernel_state::KernelState;
 
-/// Records in a directory, and a kernel that has every link or none.
+/// Records in a directory, and a fake kernel.
 struct Scene {
     dir: TempDir,
 }
@@ -68,18 +68,20 @@ impl Scene {
         fs::remove_file(self.dir.path().join(name)).unwrap();
     }
 
-    /// What a look would find, where these attachments have links.
-    fn look(&self, links: &[&Key]) -> Look {
-        let mut look = Look {
-            kernel: Some(Kernel::with_links(links)),
-            ..Look::default()
+    /// An observation in which these attachments have links.
+    fn observed(&self, links: &[&Key]) -> ObservedPods {
+        let mut observed = ObservedPods {
+            kernel: Some(KernelState::with_links(links)),
+            ..ObservedPods::default()
         };
         for (container, ifname) in self.store().attachments().unwrap() {
             let key = Key::new("net", container.as_str(), ifname.as_str()).unwrap();
             let sight = self.store().snapshot(&key.attachment()).unwrap().unwrap();
-            look.records.insert(key.clone(), Recorded::of(&key, sight));
+            observed
+                .records
+                .insert(key.clone(), ObservedRecord::of(&key, sight));
         }
-        look
+        observed
     }
 }
 
@@ -88,18 +90,18 @@ fn states(view: &View) -> Vec<(String, PodState)> {
     all.map(|one| (one.container, one.state)).collect()
 }
 
-fn mounts() -> Mounts {
-    Mounts::default()
+fn mounts() -> MountTable {
+    MountTable::default()
 }
 
 #[test]
-fn a_look_tells_who_is_attached() {
+fn a_resync_finds_the_state_of_attachments() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     scene.write("b", "done", "10.0.0.3");
     scene.write("c", "started", "10.0.0.4");
     let view = View::default();
-    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    view.replace(view.revision(), &scene.observed(&[&a]), &mounts());
     let expected = [
         ("a".to_owned(), PodState::Attached),
         ("b".to_owned(), PodState::Gone),
@@ -123,12 +125,12 @@ fn a_look_tells_who_is_attached() {
 }
 
 #[test]
-fn only_living_pods_are_to_be_restored() {
+fn only_running_pods_have_links_and_host_ports_to_restore() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     scene.write("b", "done", "10.0.0.3");
     let view = View::default();
-    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    view.replace(view.revision(), &scene.observed(&[&a]), &mounts());
     let [link] = &view.pod_links()[..] else {
         panic!("{:?}", view.pod_links())
     };
@@ -144,86 +146,86 @@ fn only_living_pods_are_to_be_restored() {
 }
 
 #[test]
-fn what_was_learnt_during_a_look_is_newer_than_what_it_found() {
+fn an_update_during_a_resync_is_newer_than_the_resync() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     let view = View::default();
-    let mark = view.mark();
-    let old = scene.look(&[&a]);
+    let revision = view.revision();
+    let old = scene.observed(&[&a]);
 
     scene.remove("a");
     let b = scene.write("b", "done", "10.0.0.3");
-    let now = scene.look(&[&b]);
-    view.learn(&a, &now, &mounts());
-    view.learn(&b, &now, &mounts());
-    view.replace(mark, &old, &mounts());
+    let now = scene.observed(&[&b]);
+    view.update_one(&a, &now, &mounts());
+    view.update_one(&b, &now, &mounts());
+    view.replace(revision, &old, &mounts());
     assert_eq!(states(&view), [("b".to_owned(), PodState::Attached)]);
     assert_eq!(view.differences(&now, &mounts()), [""; 0]);
 
-    let mark = view.mark();
-    view.replace(mark, &scene.look(&[&b]), &mounts());
+    let revision = view.revision();
+    view.replace(revision, &scene.observed(&[&b]), &mounts());
     assert_eq!(states(&view), [("b".to_owned(), PodState::Attached)]);
 }
 
 #[test]
-fn a_store_that_can_t_be_read_makes_nobody_forgotten() {
+fn an_unreadable_store_removes_no_attachment() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     let view = View::default();
-    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
-    let blind = Look {
-        lacks_records: true,
-        kernel: Some(Kernel::default()),
-        ..Look::default()
+    view.replace(view.revision(), &scene.observed(&[&a]), &mounts());
+    let unreadable = ObservedPods {
+        is_incomplete: true,
+        kernel: Some(KernelState::default()),
+        ..ObservedPods::default()
     };
-    view.replace(view.mark(), &blind, &mounts());
-    view.learn(&a, &blind, &mounts());
+    view.replace(view.revision(), &unreadable, &mounts());
+    view.update_one(&a, &unreadable, &mounts());
     assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
-    let silent = Look::default();
-    view.replace(view.mark(), &silent, &mounts());
-    assert_eq!(view.attached(), 1, "the kernel did not tell");
-    let empty = Look {
-        kernel: Some(Kernel::default()),
-        ..Look::default()
+    let no_kernel = ObservedPods::default();
+    view.replace(view.revision(), &no_kernel, &mounts());
+    assert_eq!(view.attached(), 1, "the kernel could not be queried");
+    let empty = ObservedPods {
+        kernel: Some(KernelState::default()),
+        ..ObservedPods::default()
     };
-    view.replace(view.mark(), &empty, &mounts());
-    assert_eq!(view.attached(), 0, "nothing is there, and that is known");
+    view.replace(view.revision(), &empty, &mounts());
+    assert_eq!(view.attached(), 0, "proven absence");
 }
 
 #[test]
-fn a_pod_whose_record_is_lost_is_known_by_its_link() {
+fn a_pod_without_record_is_known_by_its_link() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     fs::remove_dir_all(scene.dir.path().join("net")).unwrap();
     let view = View::default();
-    view.replace(view.mark(), &scene.look(&[&a]), &mounts());
+    view.replace(view.revision(), &scene.observed(&[&a]), &mounts());
     assert_eq!(states(&view), [("a".to_owned(), PodState::Attached)]);
-    assert_eq!(view.differences(&scene.look(&[&a]), &mounts()), [""; 0]);
+    assert_eq!(view.differences(&scene.observed(&[&a]), &mounts()), [""; 0]);
 }
 
 #[test]
-fn differences_are_named() {
+fn differences_are_reported() {
     let scene = Scene::new();
     let a = scene.write("a", "done", "10.0.0.2");
     let b = scene.write("b", "done", "10.0.0.3");
     let view = View::default();
-    view.replace(view.mark(), &scene.look(&[&a, &b]), &mounts());
+    view.replace(view.revision(), &scene.observed(&[&a, &b]), &mounts());
     scene.remove("a");
     let c = scene.write("c", "done", "10.0.0.4");
-    let differences = view.differences(&scene.look(&[&c]), &mounts());
+    let differences = view.differences(&scene.observed(&[&c]), &mounts());
     let [first, second, third] = &differences[..] else {
         panic!("{differences:?}")
     };
     assert!(first.contains("container b") && first.contains("Gone"));
     assert!(second.contains("container c") && second.contains("not known"));
-    assert!(third.contains("container a") && third.contains("not there"));
+    assert!(third.contains("container a") && third.contains("does not exist"));
 }
 
 #[test]
-fn failures_are_remembered_and_the_oldest_is_forgotten() {
+fn the_oldest_failure_is_dropped() {
     let view = View::default();
     let key = Key::new("net", "a", "eth0").unwrap();
-    view.note_failure(&key, &Event::default());
+    view.record_failure(&key, &Event::default());
     assert_eq!(view.failures(), []);
     for n in 0..=MAX_FAILURES {
         let event = Event {
@@ -231,7 +233,7 @@ fn failures_are_remembered_and_the_oldest_is_forgotten() {
             code: Some(u32::try_from(n).unwrap()),
             ..Event::default()
         };
-        view.note_failure(&key, &event);
+        view.record_failure(&key, &event);
     }
     let codes: Vec<u32> = view.failures().iter().map(|one| one.code).collect();
     assert_eq!((codes.len(), codes[0]), (MAX_FAILURES, 1));

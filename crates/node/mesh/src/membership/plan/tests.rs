@@ -173,7 +173,7 @@ fn a_network_that_another_node_has_is_not_advertised() {
     new.server = listed(Some(own(&[])), &[("n2", &["10.244.1.0/24", "0.0.0.0/0"])]);
     assert_eq!(
         conflicts(&desired(), &new)[0].to_string(),
-        "n2 has 10.244.1.0/24, too"
+        "n2 also advertises 10.244.1.0/24"
     );
     let routes = nets(&["fd00:244:0:1::/64"]);
     assert_eq!(
@@ -284,7 +284,7 @@ fn who_is_served_stays_when_another_comes() {
     assert_eq!(plan(&desired(), &contested), []);
     assert_eq!(
         conflicts(&desired(), &contested)[0].to_string(),
-        "n2 has 10.244.1.0/25, which overlaps this node's 10.244.1.0/24"
+        "n2 advertises 10.244.1.0/25, which overlaps this node's 10.244.1.0/24"
     );
 }
 
@@ -330,7 +330,7 @@ fn who_advertises_already_stays_when_another_has_a_larger_network() {
     assert_eq!(plan(&desired(), &observed), []);
     assert_eq!(
         conflicts(&desired(), &observed)[0].to_string(),
-        "office has 10.0.0.0/8, which overlaps this node's 10.244.1.0/24"
+        "office advertises 10.0.0.0/8, which overlaps this node's 10.244.1.0/24"
     );
     // As after another login, with which all that was set is gone.
     let mut again = observed;
@@ -391,7 +391,7 @@ fn a_newcomer_does_not_take_a_part_of_what_another_has() {
     assert_eq!(allowed(&desired(), &new), nets(&["fd00:244:0:1::/64"]));
     assert_eq!(
         conflicts(&desired(), &new)[0].to_string(),
-        "n2 has 10.244.0.0/20, which overlaps this node's 10.244.1.0/24"
+        "n2 advertises 10.244.0.0/20, which overlaps this node's 10.244.1.0/24"
     );
 }
 

@@ -87,26 +87,26 @@ fn who_has_not_the_tag_is_no_node() {
     let judged = select_peer_routes(&[claim("laptop", "tag:laptop", &served)], &trust());
     assert_eq!(judged.remotes, []);
     let rejected: Vec<String> = judged.rejected.iter().map(Rejection::to_string).collect();
-    let words = "laptop claims 10.244.2.0/24, and has not the tag of nodes (tag:k8s-node)";
+    let words = "laptop advertises 10.244.2.0/24, but lacks the node tag tag:k8s-node";
     assert_eq!(rejected, [words]);
 }
 
 #[rstest]
 #[case(
     "10.244.1.0/24",
-    "b claims 10.244.1.0/24, which overlaps this node's 10.244.1.0/24"
+    "b advertises 10.244.1.0/24, which overlaps this node's 10.244.1.0/24"
 )]
 #[case(
     "10.244.1.7/32",
-    "b claims 10.244.1.7/32, which overlaps this node's 10.244.1.0/24"
+    "b advertises 10.244.1.7/32, which overlaps this node's 10.244.1.0/24"
 )]
 #[case(
     "10.244.0.0/20",
-    "b claims 10.244.0.0/20, which overlaps this node's 10.244.1.0/24"
+    "b advertises 10.244.0.0/20, which overlaps this node's 10.244.1.0/24"
 )]
 #[case(
     "fd00:244::/48",
-    "b claims fd00:244::/48, which overlaps this node's fd00:244:0:1::/64"
+    "b advertises fd00:244::/48, which overlaps this node's fd00:244:0:1::/64"
 )]
 fn nobody_gets_what_is_ours(#[case] network: &str, #[case] words: &str) {
     let judged = select_peer_routes(&[claim("b", TAG, &[network])], &trust());
@@ -122,7 +122,7 @@ fn a_whole_cluster_is_nobodys() {
     };
     for network in ["10.244.0.0/16", "10.0.0.0/8"] {
         let judged = select_peer_routes(&[claim("b", TAG, &[network])], &elsewhere);
-        let words = format!("b claims {network}, which is all of 10.244.0.0/16");
+        let words = format!("b advertises {network}, which covers the cluster CIDR 10.244.0.0/16");
         assert_eq!(judged.rejected[0].to_string(), words);
         assert_eq!(judged.remotes, []);
     }
@@ -142,7 +142,7 @@ fn a_part_of_another_nodes_network_can_t_be_taken() {
     assert_eq!(judged.rejected.len(), 2);
     assert_eq!(
         judged.rejected[0].to_string(),
-        "thief claims 10.244.2.0/25, which is part of b's 10.244.2.0/24"
+        "thief advertises 10.244.2.0/25, which is part of b's 10.244.2.0/24"
     );
     assert_eq!(
         judged.shadowed(),
@@ -194,7 +194,7 @@ fn where_kubernetes_is_believed_only_what_a_node_has_counts() {
     );
     assert_eq!(
         words(&judged.rejected),
-        ["thief claims 10.244.3.0/24, which no Node object of Kubernetes has"]
+        ["thief advertises 10.244.3.0/24, which no Node object has"]
     );
 }
 
@@ -217,13 +217,13 @@ fn services_and_this_nodes_links_are_never_anothers() {
     let nodes = [facts(&all, &all)];
     let judged = select_peer_routes(&[claim("b", TAG, &all)], &strict(&nodes));
     assert_eq!(judged.remotes, []);
-    let link = "192.168.7.0/24 of this node's eth0, and is not in network.podCIDR.base";
+    let link = "192.168.7.0/24 of this node's interface eth0, and is not in network.podCIDR.base";
     assert_eq!(
         words(&judged.rejected),
         [
-            "b claims 10.97.0.0/16, which overlaps the services' 10.96.0.0/12".to_owned(),
-            format!("b claims 192.168.0.0/16, which overlaps {link}"),
-            format!("b claims 192.168.7.128/25, which overlaps {link}"),
+            "b advertises 10.97.0.0/16, which overlaps the service CIDR 10.96.0.0/12".to_owned(),
+            format!("b advertises 192.168.0.0/16, which overlaps {link}"),
+            format!("b advertises 192.168.7.128/25, which overlaps {link}"),
         ]
     );
     // A user's own subnet router is nobody's business.
@@ -240,7 +240,7 @@ fn services_in_the_base_are_not_pods() {
     let judged = select_peer_routes(&[claim("b", TAG, &["10.244.100.0/24"])], &overlapping);
     assert_eq!(
         words(&judged.rejected),
-        ["b claims 10.244.100.0/24, which overlaps the services' 10.244.96.0/20"]
+        ["b advertises 10.244.100.0/24, which overlaps the service CIDR 10.244.96.0/20"]
     );
 }
 
@@ -254,7 +254,7 @@ fn who_takes_anothers_name_is_not_that_one() {
     assert_eq!(judged.remotes.len(), 1);
     assert_eq!(
         words(&judged.rejected),
-        ["b claims 10.244.2.9/32, which is part of b's 10.244.2.0/24"]
+        ["b advertises 10.244.2.9/32, which is part of b's 10.244.2.0/24"]
     );
 }
 
@@ -302,8 +302,8 @@ fn who_was_there_first_is_believed_and_then_who_is_like_this_node(
     let nodes: Vec<&str> = judged.remotes.iter().map(|it| it.node.as_str()).collect();
     assert_eq!(nodes, [believed]);
     let expected = match believed {
-        "small" => format!("large claims {large}, which overlaps small's {small}"),
-        _ => format!("small claims {small}, which is part of large's {large}"),
+        "small" => format!("large advertises {large}, which overlaps small's {small}"),
+        _ => format!("small advertises {small}, which is part of large's {large}"),
     };
     assert_eq!(words(&judged.rejected), [expected]);
     // A larger one gets nothing of what is the other's.
@@ -349,8 +349,8 @@ fn one_larger_network_cuts_nobody_off() {
 }
 
 #[rstest]
-#[case::exactly("10.244.2.0/24", "10.244.2.0/24 of Node b, another member")]
-#[case::larger("10.244.2.0/23", "10.244.2.0/24 of Node b, another member")]
+#[case::exactly("10.244.2.0/24", "10.244.2.0/24 of Node b, another peer")]
+#[case::larger("10.244.2.0/23", "10.244.2.0/24 of Node b, another peer")]
 fn where_kubernetes_is_believed_a_network_is_one_members(#[case] taken: &str, #[case] why: &str) {
     let addresses = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
     let b = NodeFacts {
@@ -385,7 +385,7 @@ fn where_kubernetes_is_believed_a_network_is_one_members(#[case] taken: &str, #[
     let told = words(&judged.rejected);
     assert_eq!(told.len(), 1);
     assert!(
-        told[0].starts_with(&format!("x claims {taken}, which overlaps {why}")),
+        told[0].starts_with(&format!("x advertises {taken}, which overlaps {why}")),
         "{told:?}"
     );
     // Also when the server sends packets for it to nobody else.
@@ -413,10 +413,10 @@ fn a_member_has_no_more_networks_than_a_node_can_have() {
     assert_eq!(judged.rejected.len(), MAX_NODE_ROUTES + 1);
     let told = judged.rejected.last().unwrap().to_string();
     let beyond = 20_000 - MAX_NODE_ROUTES;
-    let why = format!("which is one of {beyond} beyond the {MAX_NODE_ROUTES} of the cluster's");
+    let why = format!("one of {beyond} above the limit of {MAX_NODE_ROUTES}");
     assert_eq!(
         told,
-        format!("x claims 10.244.100.68/32, {why} that a node can have")
+        format!("x advertises 10.244.100.68/32, {why} routes per node")
     );
 }
 

@@ -50,7 +50,7 @@ fn a_member_is_one_that_the_server_knows() {
     let told = joined(&member, true, "n1", &[]);
     assert_eq!(
         told,
-        ConditionState::holds("n1 is a member of https://10.99.0.1")
+        ConditionState::holds("n1 is connected to https://10.99.0.1")
     );
     member.server = HeadscaleView::Listed {
         own: None,
@@ -60,7 +60,11 @@ fn a_member_is_one_that_the_server_knows() {
 }
 
 #[rstest]
-#[case(LoginState::Needed, true, "tailscaled has to log in; the key is used")]
+#[case(
+    LoginState::Needed,
+    true,
+    "tailscaled needs to log in; the key is used"
+)]
 #[case(LoginState::Needed, false, "run \"tailscale up\"")]
 #[case(LoginState::Stopped, false, "run \"tailscale up\"")]
 #[case(LoginState::Awaited, true, "administrator")]
@@ -82,25 +86,25 @@ fn who_is_no_member_is_told_why(
 fn what_is_not_served_is_told_with_the_step_that_is_missing() {
     let all = ["10.244.1.0/24", "fd00:244:0:1::/64"];
     let told = |observed: &Observed| served(&desired(), observed, &[]).message;
-    assert!(told(&observed(&[], HeadscaleView::Unknown)).ends_with("they are not advertised yet"));
+    assert!(told(&observed(&[], HeadscaleView::Unknown)).ends_with("are not advertised yet"));
     assert!(told(&observed(&all, HeadscaleView::Unknown)).contains("autoApprovers"));
     let unheard = OwnDevice {
         advertised: nets(&all[..1]),
         ..own(&all, &all[..1])
     };
-    assert!(told(&observed(&all, listed(unheard))).ends_with("the server has not heard of it yet"));
+    assert!(told(&observed(&all, listed(unheard))).ends_with("Headscale does not list it yet"));
     let approved = observed(&all, listed(own(&all[..1], &[])));
     let remedy = "headscale nodes approve-routes -i 1 -r 10.244.1.0/24,fd00:244:0:1::/64";
     assert!(told(&approved).contains(remedy), "{}", told(&approved));
     assert!(told(&approved).contains("autoApprovers"));
     let approved = observed(&all, listed(own(&all, &all[..1])));
-    assert!(told(&approved).contains("does not send them to others yet"));
+    assert!(told(&approved).contains("approved but not primary yet"));
     let mut all_well = observed(&all, listed(own(&all, &all)));
     all_well.serving = nets(&all);
     let told = served(&desired(), &all_well, &[]);
     assert_eq!(
         told,
-        ConditionState::holds("10.244.1.0/24 and fd00:244:0:1::/64 lead here")
+        ConditionState::holds("routes 10.244.1.0/24 and fd00:244:0:1::/64 are served")
     );
 }
 
@@ -136,13 +140,10 @@ fn addresses_without_a_route_are_named_with_a_remedy() {
     };
     assert_eq!(told(0), None);
     let one = told(1).unwrap();
-    assert!(one.starts_with("10.244.200.1/32 don't lead here"), "{one}");
-    assert!(
-        one.contains("64 addresses") && one.contains("IPAM"),
-        "{one}"
-    );
+    assert!(one.contains("not advertised: 10.244.200.1/32:"), "{one}");
+    assert!(one.contains("at most 64") && one.contains("IPAM"), "{one}");
     let many = told(9).unwrap();
-    assert!(many.contains("10.244.200.4/32 and 5 more don't"), "{many}");
+    assert!(many.contains("10.244.200.4/32 and 5 more:"), "{many}");
 }
 
 #[test]
@@ -165,20 +166,20 @@ fn another_nodes_network_is_named() {
         id: 8,
     };
     let told = unique(std::slice::from_ref(&conflict), &[]);
-    let remedy = "is deleted by \"headscale nodes delete --identifier 8\" (n2)";
+    let remedy = "gone for good with \"headscale nodes delete --identifier 8\" (n2)";
     assert!(told.message.ends_with(remedy), "{told:?}");
     assert!(
         !told.holds
             && told
                 .message
-                .starts_with("n2 has 10.244.1.0/24, too: give each node")
+                .starts_with("n2 also advertises 10.244.1.0/24: give each node")
     );
     let all = std::slice::from_ref(&conflict);
     let told = served(&desired(), &observed(&[], HeadscaleView::Unknown), all);
-    assert!(told.message.contains("(PodCIDRUnique)"));
+    assert!(told.message.contains("(see PodCIDRUnique)"));
     assert!(unique(&[], &[]).holds);
     let told = unique(&vec![conflict; 1000], &[]);
-    let words = "n2 has 10.244.1.0/24, too and 996 more: give each node";
+    let words = "n2 also advertises 10.244.1.0/24 and 996 more: give each node";
     assert!(told.message.contains(words), "{told:?}");
     assert!(told.message.len() < 500, "{told:?}");
 }
@@ -197,7 +198,7 @@ fn a_policy_that_drops_is_told_with_the_rule_to_add() {
     );
     assert_eq!(
         told_of_policy(&[]),
-        ConditionState::holds("the policy lets pods reach pods")
+        ConditionState::holds("the policy allows pod traffic")
     );
 }
 
@@ -238,7 +239,7 @@ fn a_policy_that_means_to_let_a_part_through_holds_and_says_what() {
         passing: ["10.244.0.0/16 to 10.244.1.0/24:80 (TCP)".to_owned()].into(),
         ..AclPaths::default()
     };
-    let words = "the policy lets pods reach pods, those of 10.244.2.0/24 in part: only 10.244.0.0/16 to \
+    let words = "the policy allows pod traffic, from 10.244.2.0/24 only in part: 10.244.0.0/16 to \
                  10.244.1.0/24:80 (TCP)";
     assert_eq!(
         policy(&found, "tag:k8s-node", &[]),
@@ -247,7 +248,7 @@ fn a_policy_that_means_to_let_a_part_through_holds_and_says_what() {
 }
 
 #[rstest]
-#[case(true, "it is told to let it in")]
+#[case(true, "the daemon turns it off")]
 #[case(false, "run \"tailscale set --shields-up=false\" on this node")]
 fn shields_are_told_of_while_they_are_up(#[case] is_ours: bool, #[case] remedy: &str) {
     let mut member = observed(&[], HeadscaleView::Unknown);
@@ -271,7 +272,7 @@ fn shields_are_told_of_while_they_are_up(#[case] is_ours: bool, #[case] remedy: 
     false,
     Some("with --tun=tailscale0, or set tailscale.mode: daemon")
 )]
-#[case::elsewhere(Some(true), false, false, Some("let it run in the host's network"))]
+#[case::elsewhere(Some(true), false, false, Some("run tailscaled in the host netns"))]
 #[case::ours_in_userspace(Some(false), true, true, Some("the name in tailscale.interface"))]
 fn a_tailscaled_that_pods_can_t_reach_is_told_of(
     #[case] has_tun: Option<bool>,
@@ -297,15 +298,15 @@ fn node(assigned: &[&str], said: &[&str]) -> NodeFacts {
 }
 
 #[rstest]
-#[case::nobody_says(&["10.244.1.0/24", "fd00::/64"], None, Some("by IPv4 and IPv6,"))]
-#[case::one_family(&["fd00::/64"], None, Some("by IPv6,"))]
+#[case::nobody_says(&["10.244.1.0/24", "fd00::/64"], None, Some("over IPv4 and IPv6,"))]
+#[case::one_family(&["fd00::/64"], None, Some("over IPv6,"))]
 #[case::kubernetes_says(&["10.244.1.0/24"], Some(node(&["10.244.2.0/24"], &[])), None)]
 #[case::another_family(
     &["10.244.1.0/24"],
     Some(node(&["fd00:0:0:1::/64"], &["10.244.2.0/24"])),
-    Some("by IPv4,")
+    Some("over IPv4,")
 )]
-#[case::only_nodes_say(&["10.244.1.0/24"], Some(node(&[], &["10.244.2.0/24"])), Some("by IPv4,"))]
+#[case::only_nodes_say(&["10.244.1.0/24"], Some(node(&[], &["10.244.2.0/24"])), Some("over IPv4,"))]
 #[case::alone(&["10.244.1.0/24"], Some(node(&[], &[])), None)]
 #[case::known(&[], None, None)]
 fn a_cluster_whose_networks_nobody_knows_is_told_of(
@@ -359,12 +360,12 @@ fn a_wrong_clock_is_told_of() {
     assert!(told_at_six("06:00:29").holds && told_at_six("05:59:31").holds);
     let behind = told_at_six("07:00:00");
     assert!(
-        !behind.holds && behind.message.contains("3600 seconds behind the server's"),
+        !behind.holds && behind.message.contains("3600 seconds behind Headscale's"),
         "{behind:?}"
     );
     let ahead = told_at_six("05:59:29");
     assert!(
-        !ahead.holds && ahead.message.contains("31 seconds ahead of the server's"),
+        !ahead.holds && ahead.message.contains("31 seconds ahead of Headscale's"),
         "{ahead:?}"
     );
 }

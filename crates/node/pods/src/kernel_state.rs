@@ -1,4 +1,4 @@
-//! What the kernel has of pods: links of ours, and ways to addresses.
+//! Managed links and routes to pods, as the kernel has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,53 +7,49 @@ use ipnet::IpNet;
 use net::{Link, Mac, Neighbour, NetError, PROTO_HEADCNI, Route, RouteKind, Socket, TABLE_MAIN};
 use ruleset::LINK_GROUP;
 
-use super::judge::Sight;
 use super::key::Key;
+use super::orphan_policy::Presence;
 
-/// Every namespace has its `lo` at this place.
+/// `lo` has this index in every netns.
 const LO_INDEX: u32 = 1;
 
-/// What the kernel has, at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kernel {
-    /// Our links by name.
-    links: BTreeMap<String, OwnLink>,
-    /// The names of the links that say whom they are for, by that.
+pub(super) struct KernelState {
+    /// Managed links by name.
+    links: BTreeMap<String, ManagedLink>,
+    /// Link names by the attachment in their alias.
     labelled: BTreeMap<Key, String>,
-    /// Networks that some link leads to: one that isn't ours, or a route to one address.
-    ways: Vec<IpNet>,
-    /// Addresses that a route of ours leads to by a link that isn't ours.
+    /// Prefixes of unmanaged links, and host routes.
+    destinations: Vec<IpNet>,
+    /// Destinations of our routes via unmanaged links.
     pub(super) stray_routes: Vec<IpAddr>,
 }
 
-/// A link of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OwnLink {
-    /// The attachment that is written on it.
+pub(super) struct ManagedLink {
+    /// From the alias.
     pub(super) key: Option<Key>,
-    /// Its hardware address.
     pub(super) host_mac: Option<Mac>,
-    /// The hardware address at its other end.
     pub(super) pod_mac: Option<Mac>,
-    /// The addresses that routes of ours lead to by it.
+    /// Destinations of our routes via it.
     pub(super) addresses: Vec<IpAddr>,
 }
 
-impl Kernel {
-    /// Asks the kernel for all, in the network that this thread is in.
-    pub(super) fn ask() -> Result<Self, NetError> {
+impl KernelState {
+    /// Reads everything in the netns of this thread.
+    pub(super) fn read() -> Result<Self, NetError> {
         let socket = Socket::route()?;
         let links = net::links(&socket)?;
         let addresses = net::addresses(&socket)?;
         let routes = net::routes(&socket)?;
         let neighbours = net::permanent_neighbours(&socket)?;
         let mut kernel = Self::of(&links, &addresses, &routes);
-        kernel.meet(&links, &neighbours);
+        kernel.add_neighbours(&links, &neighbours);
         Ok(kernel)
     }
 
-    /// Asks the kernel for the link of one attachment, and for nothing else.
-    pub(super) fn ask_one(key: &Key) -> Result<Self, NetError> {
+    /// Reads only the link of one attachment.
+    pub(super) fn read_one(key: &Key) -> Result<Self, NetError> {
         let link = net::link(&Socket::route()?, &key.host_link())?;
         let links: Vec<Link> = link.into_iter().collect();
         Ok(Self::of(&links, &[], &[]))
@@ -65,27 +61,27 @@ impl Kernel {
         for link in links {
             let key = attachment::link::parse_alias(&link.name, &link.kind, &link.alias)
                 .and_then(|label| Key::new(label.network, label.container, label.ifname));
-            if key.is_none() && !is_nameless(link) {
+            if key.is_none() && !is_unlabelled(link) {
                 continue;
             }
             own.insert(link.index, link.name.as_str());
             if let Some(key) = &key {
                 kernel.labelled.insert(key.clone(), link.name.clone());
             }
-            let one = OwnLink {
+            let one = ManagedLink {
                 key,
                 host_mac: link.mac,
-                ..OwnLink::default()
+                ..ManagedLink::default()
             };
             kernel.links.insert(link.name.clone(), one);
         }
-        let is_own = |link: u32| own.contains_key(&link);
+        let is_managed = |link: u32| own.contains_key(&link);
         let of_links = addresses.iter().filter(|address| {
-            // The gateways' addresses are on `lo`, and lead nowhere.
-            address.link != LO_INDEX && !is_own(address.link)
+            // `lo` only has the gateways.
+            address.link != LO_INDEX && !is_managed(address.link)
         });
         kernel
-            .ways
+            .destinations
             .extend(of_links.map(|address| address.net.trunc()));
         for route in routes.iter().filter(|route| route.table == TABLE_MAIN) {
             let RouteKind::Via { link, gateway } = route.kind else {
@@ -93,7 +89,7 @@ impl Kernel {
             };
             let is_to_one = route.dst.prefix_len() == route.dst.max_prefix_len();
             if is_to_one || (gateway.is_none() && route.dst.prefix_len() > 0) {
-                kernel.ways.push(route.dst.trunc());
+                kernel.destinations.push(route.dst.trunc());
             }
             if !is_to_one || route.protocol != PROTO_HEADCNI {
                 continue;
@@ -106,8 +102,7 @@ impl Kernel {
         kernel
     }
 
-    /// Adds who is at the other end of our links.
-    fn meet(&mut self, links: &[Link], neighbours: &[Neighbour]) {
+    fn add_neighbours(&mut self, links: &[Link], neighbours: &[Neighbour]) {
         let names: BTreeMap<u32, &str> = links
             .iter()
             .map(|link| (link.index, link.name.as_str()))
@@ -120,40 +115,44 @@ impl Kernel {
         }
     }
 
-    /// Whether an attachment has a link of ours.
-    pub(super) fn link_of(&self, key: &Key) -> Sight {
-        match self.own_link(key) {
-            Some(_) => Sight::There,
-            None => Sight::Gone,
+    pub(super) fn link_of(&self, key: &Key) -> Presence {
+        match self.managed_link(key) {
+            Some(_) => Presence::Present,
+            None => Presence::Absent,
         }
     }
 
-    /// The link of ours that an attachment has, and its name.
-    pub(super) fn own_link(&self, key: &Key) -> Option<(&str, &OwnLink)> {
+    /// The managed link of an attachment, and its name.
+    pub(super) fn managed_link(&self, key: &Key) -> Option<(&str, &ManagedLink)> {
         let by_name = self.links.get_key_value(&key.host_link());
         let by_label = || self.links.get_key_value(self.labelled.get(key)?);
         let (name, link) = by_name.or_else(by_label)?;
         Some((name, link))
     }
 
-    /// The attachments that links of ours say they are for.
     pub(super) fn labelled(&self) -> impl Iterator<Item = &Key> {
         self.labelled.keys()
     }
 
-    /// Whether something leads to an address.
-    pub(super) fn way_to(&self, address: IpAddr) -> Sight {
-        let is_there = self.ways.iter().any(|network| network.contains(&address));
-        if is_there { Sight::There } else { Sight::Gone }
+    /// Whether an unmanaged link or a host route serves an address.
+    pub(super) fn route_to(&self, address: IpAddr) -> Presence {
+        let is_there = self
+            .destinations
+            .iter()
+            .any(|network| network.contains(&address));
+        if is_there {
+            Presence::Present
+        } else {
+            Presence::Absent
+        }
     }
 
-    /// Our links that are for none of these attachments.
-    pub(super) fn links_beside<'a>(
+    pub(super) fn links_without_record<'a>(
         &'a self,
         known: &BTreeSet<&Key>,
         names: &BTreeSet<String>,
     ) -> Vec<&'a str> {
-        let is_known = |name: &String, link: &OwnLink| {
+        let is_known = |name: &String, link: &ManagedLink| {
             names.contains(name) || link.key.as_ref().is_some_and(|key| known.contains(key))
         };
         self.links
@@ -165,14 +164,13 @@ impl Kernel {
 }
 
 #[cfg(test)]
-impl Kernel {
-    /// A kernel that has the links of these attachments.
+impl KernelState {
     pub(super) fn with_links(keys: &[&Key]) -> Self {
         let mut kernel = Self::default();
         for key in keys {
-            let link = OwnLink {
+            let link = ManagedLink {
                 key: Some((*key).clone()),
-                ..OwnLink::default()
+                ..ManagedLink::default()
             };
             kernel.labelled.insert((*key).clone(), key.host_link());
             kernel.links.insert(key.host_link(), link);
@@ -181,8 +179,8 @@ impl Kernel {
     }
 }
 
-/// A link of ours that nothing is written on yet.
-fn is_nameless(link: &Link) -> bool {
+/// A managed link whose alias is not set yet.
+fn is_unlabelled(link: &Link) -> bool {
     link.group == LINK_GROUP && link.name.starts_with("hc") && link.kind == "veth"
 }
 
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_an_attachments_by_its_name_or_by_what_is_written_on_it() {
+    fn a_managed_link_is_found_by_name_or_alias() {
         let by_name = key("a").host_link();
         let links = [
             link(7, &by_name, LINK_GROUP, ""),
@@ -227,17 +225,17 @@ mod tests {
             link(9, &key("c").host_link(), 0, ""),
             link(10, "veth0", LINK_GROUP, ""),
         ];
-        let kernel = Kernel::of(&links, &[], &[]);
-        assert_eq!(kernel.link_of(&key("a")), Sight::There);
-        assert_eq!(kernel.link_of(&key("b")), Sight::There);
-        assert_eq!(kernel.link_of(&key("c")), Sight::Gone, "it is not ours");
+        let kernel = KernelState::of(&links, &[], &[]);
+        assert_eq!(kernel.link_of(&key("a")), Presence::Present);
+        assert_eq!(kernel.link_of(&key("b")), Presence::Present);
+        assert_eq!(kernel.link_of(&key("c")), Presence::Absent, "unmanaged");
         let (b, names) = (key("b"), BTreeSet::new());
-        let beside = kernel.links_beside(&BTreeSet::from([&b]), &names);
+        let beside = kernel.links_without_record(&BTreeSet::from([&b]), &names);
         assert_eq!(beside, [by_name.as_str()]);
     }
 
     #[test]
-    fn what_leads_to_an_address_is_found() {
+    fn routes_and_links_to_an_address_are_found() {
         let address = |link, net: &str| Address {
             link,
             net: net.parse().unwrap(),
@@ -254,7 +252,7 @@ mod tests {
             via("0.0.0.0/0", 3, None, 3),
         ];
         let links = [link(7, "hc7", LINK_GROUP, "")];
-        let kernel = Kernel::of(&links, &addresses, &routes);
+        let kernel = KernelState::of(&links, &addresses, &routes);
         for (address, is_there) in [
             ("10.1.0.1", false),
             ("10.2.0.7", true),
@@ -264,13 +262,13 @@ mod tests {
             ("10.5.0.1", false),
             ("10.6.0.1", true),
         ] {
-            let sight = kernel.way_to(address.parse().unwrap());
-            assert_eq!(sight == Sight::There, is_there, "{address}");
+            let presence = kernel.route_to(address.parse().unwrap());
+            assert_eq!(presence == Presence::Present, is_there, "{address}");
         }
     }
 
     #[test]
-    fn a_route_of_ours_by_a_link_of_somebody_else_is_a_stray() {
+    fn our_route_via_an_unmanaged_link_is_a_stray() {
         let links = [link(7, "hc7", LINK_GROUP, ""), link(3, "eth0", 0, "")];
         let routes = [
             via("10.1.0.2/32", 7, None, PROTO_HEADCNI),
@@ -278,7 +276,7 @@ mod tests {
             via("10.1.0.4/32", 3, None, 3),
             via("10.2.0.0/24", 3, None, PROTO_HEADCNI),
         ];
-        let kernel = Kernel::of(&links, &[], &routes);
+        let kernel = KernelState::of(&links, &[], &routes);
         assert_eq!(kernel.stray_routes, ["10.1.0.3".parse::<IpAddr>().unwrap()]);
     }
 }

@@ -1,4 +1,4 @@
-//! One place where leases are.
+//! The location of a lease store.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,25 +12,21 @@ use serde_json::Value;
 use crate::{has_known_store, ipam_plugin, lease_dir};
 use node_config::Config;
 
-/// Stores are looked at here, never locked.
-const NO_PATIENCE: Duration = Duration::ZERO;
+/// Stores are only read here.
+const NO_LOCK_TIMEOUT: Duration = Duration::ZERO;
 
-/// Where leases of one network are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Home {
+pub struct LeaseStoreLocation {
     network: String,
-    /// The IPAM plugin.
     plugin: String,
-    /// Where it keeps them.
     dir: PathBuf,
-    /// Bridges that pods with leases there may be on.
+    /// Bridges of pods with leases there.
     #[serde(default)]
     pub(crate) bridges: BTreeSet<String>,
 }
 
-impl Home {
-    /// Where a configuration puts them.
+impl LeaseStoreLocation {
     pub fn of(config: &Config) -> Self {
         let (network, plugin) = (config.cni.name.as_str(), ipam_plugin(config));
         Self {
@@ -41,7 +37,7 @@ impl Home {
         }
     }
 
-    /// Where a CNI configuration of ours puts them; nothing if it is somebody else's.
+    /// `None` if the conflist is not ours.
     pub(super) fn of_conflist(conflist: &Value) -> Option<Self> {
         let network = conflist["name"].as_str()?;
         let first = conflist["plugins"].get(0)?;
@@ -56,33 +52,37 @@ impl Home {
         })
     }
 
-    /// The network's name.
     pub(crate) fn network(&self) -> Result<NetworkName, cni::Error> {
         NetworkName::new(&self.network)
     }
 
-    /// The leases, if they are kept in a form that we know.
+    /// `None` if the layout of the store is unknown.
     pub(crate) fn store(&self) -> Option<ipam::LeaseStore> {
         let network = self.network().ok()?;
         let is_known = has_known_store(&self.plugin);
-        is_known.then(|| ipam::LeaseStore::new(&self.dir, &network, NO_PATIENCE))
+        is_known.then(|| ipam::LeaseStore::new(&self.dir, &network, NO_LOCK_TIMEOUT))
     }
 
-    /// Whether leases are in the same place, whoever keeps them.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    /// The plugin may differ.
+    pub(super) fn is_same_store(&self, other: &Self) -> bool {
         match (self.store(), other.store()) {
             (Some(one), Some(another)) => one.dir() == another.dir(),
             (None, None) => {
-                let place =
-                    |home: &Self| (home.network.clone(), home.plugin.clone(), home.dir.clone());
-                place(self) == place(other)
+                let identity = |location: &Self| {
+                    (
+                        location.network.clone(),
+                        location.plugin.clone(),
+                        location.dir.clone(),
+                    )
+                };
+                identity(self) == identity(other)
             }
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Home {
+impl fmt::Display for LeaseStoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.store() {
             Some(store) => write!(f, "{} ({})", store.dir().display(), self.plugin),
@@ -99,52 +99,52 @@ mod tests {
     use super::*;
     use node_config::Mode;
 
-    fn of(edit: impl FnOnce(&mut Config)) -> Home {
+    fn of(edit: impl FnOnce(&mut Config)) -> LeaseStoreLocation {
         let mut config = Config::default();
         edit(&mut config);
-        Home::of(&config)
+        LeaseStoreLocation::of(&config)
     }
 
     #[rstest]
-    #[case::said(|config: &mut Config| config.ipam.kind = Some("headcni-ipam".to_owned()), true)]
+    #[case::explicit(|config: &mut Config| config.ipam.kind = Some("headcni-ipam".to_owned()), true)]
     #[case::mode(|config: &mut Config| config.cni.mode = Mode::Bridge, true)]
     #[case::layout(|config: &mut Config| config.ipam.kind = Some("host-local".to_owned()), true)]
     #[case::bridge(|config: &mut Config| config.cni.bridge.name = "br0".to_owned(), true)]
     #[case::name(|config: &mut Config| config.cni.name = "other".to_owned(), false)]
     #[case::dir(|config: &mut Config| config.ipam.data_dir = Some("/x".into()), false)]
     #[case::plugin(|config: &mut Config| config.ipam.kind = Some("dhcp".to_owned()), false)]
-    fn what_leads_to_the_same_files_is_the_same_place(
+    fn configurations_with_the_same_lease_files_have_the_same_store(
         #[case] edit: fn(&mut Config),
-        #[case] is_same: bool,
+        #[case] is_same_store: bool,
     ) {
         let (before, now) = (of(|_| ()), of(edit));
-        assert_eq!(before.is_same(&now), is_same, "{before} {now}");
-        assert_eq!(now.is_same(&before), is_same);
+        assert_eq!(before.is_same_store(&now), is_same_store, "{before} {now}");
+        assert_eq!(now.is_same_store(&before), is_same_store);
     }
 
     #[test]
-    fn a_store_of_an_unknown_form_is_known_by_its_plugin_and_network() {
+    fn a_store_of_unknown_layout_is_identified_by_plugin_and_network() {
         let dhcp = |name: &str| {
             of(|config| {
                 config.ipam.kind = Some("dhcp".to_owned());
                 config.cni.name = name.to_owned();
             })
         };
-        assert!(dhcp("a").is_same(&dhcp("a")));
-        assert!(!dhcp("a").is_same(&dhcp("b")));
+        assert!(dhcp("a").is_same_store(&dhcp("a")));
+        assert!(!dhcp("a").is_same_store(&dhcp("b")));
     }
 
     #[test]
-    fn a_document_says_where_leases_are() {
+    fn a_conflist_has_the_location_of_its_leases() {
         let conflist = json!({ "name": "net", "plugins": [{
             "type": "bridge", "bridge": "br7",
             "ipam": { "type": "host-local", "dataDir": "/leases" },
         }] });
-        let home = Home::of_conflist(&conflist).unwrap();
-        assert_eq!(home.store().unwrap().dir(), Path::new("/leases/net"));
-        assert!(home.bridges.contains("br7"));
+        let location = LeaseStoreLocation::of_conflist(&conflist).unwrap();
+        assert_eq!(location.store().unwrap().dir(), Path::new("/leases/net"));
+        assert!(location.bridges.contains("br7"));
         let foreign = json!({ "name": "net", "plugins": [{ "type": "flannel" }] });
-        assert_eq!(Home::of_conflist(&foreign), None);
-        assert_eq!(Home::of_conflist(&json!([])), None);
+        assert_eq!(LeaseStoreLocation::of_conflist(&foreign), None);
+        assert_eq!(LeaseStoreLocation::of_conflist(&json!([])), None);
     }
 }

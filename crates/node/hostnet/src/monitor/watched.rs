@@ -1,5 +1,5 @@
-//! What passes wait for: the mesh's link, which tailscaled makes and others may switch, and the
-//! addresses that this node sends from, where a bridge has them.
+//! The mesh link, which tailscaled creates, and source addresses on a bridge: a reconcile may wait for
+//! them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use ruleset::LINK_GROUP;
 
 use crate::Desired;
 
-/// What passes wait for. Told by whoever makes them, heard by whoever watches.
+/// Set by the reconcile, read by the monitor.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Awaited(Arc<Mutex<Names>>);
+pub(crate) struct WatchedNames(Arc<Mutex<Names>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Names {
@@ -21,11 +21,10 @@ struct Names {
     sources: Vec<IpAddr>,
 }
 
-impl Awaited {
-    /// From now on it is this that passes wait for.
+impl WatchedNames {
     pub(super) fn set(&self, desired: &Desired) {
         let mesh = desired.mesh.as_ref();
-        // Those on `lo` are put there by passes.
+        // A reconcile adds those on `lo` itself.
         let on_bridge = |source: &&IpAddr| !desired.gateways.contains(source);
         let sources = desired.sources.iter().filter(on_bridge);
         *self.names() = Names {
@@ -35,23 +34,21 @@ impl Awaited {
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
-        // There is no half-done change that a panic could have left.
+        // No panic can leave a partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How the mesh's link was when it was told of last.
 #[derive(Debug, Default)]
-pub(super) struct MeshLink {
-    /// Its name and number, and whether it was on.
+pub(super) struct MeshLinkMonitor {
+    /// Name, index and whether it was up, at the last event.
     last: Option<(String, u32, bool)>,
-    /// The names of links that are no pods', by their numbers.
+    /// Names by index, without pod links.
     names: HashMap<u32, String>,
 }
 
-impl MeshLink {
-    /// With the links that are there.
-    pub(super) fn among(links: &[Link]) -> Self {
+impl MeshLinkMonitor {
+    pub(super) fn new(links: &[Link]) -> Self {
         let others = links.iter().filter(|link| link.group != LINK_GROUP);
         Self {
             last: None,
@@ -59,10 +56,10 @@ impl MeshLink {
         }
     }
 
-    /// Takes note of a change; whether something has come or gone that passes wait for. Links tell of
-    /// themselves also when it is of no matter.
-    pub(super) fn concerns(&mut self, change: &Change, awaited: &Awaited) -> bool {
-        let is_awaited = |name: &String| awaited.names().link.as_ref() == Some(name);
+    /// Records a change, and returns whether a watched link or address came or went. The kernel repeats
+    /// link events without a change.
+    pub(super) fn handles(&mut self, change: &Change, watched: &WatchedNames) -> bool {
+        let is_watched = |name: &String| watched.names().link.as_ref() == Some(name);
         match change {
             Change::Link {
                 index, name, group, ..
@@ -75,20 +72,20 @@ impl MeshLink {
         match change {
             Change::Link {
                 index, name, is_up, ..
-            } if is_awaited(name) => {
+            } if is_watched(name) => {
                 let now = Some((name.clone(), *index, *is_up));
                 let is_new = self.last != now;
                 self.last = now;
                 is_new
             }
-            Change::LinkGone { name, .. } if is_awaited(name) => {
+            Change::LinkGone { name, .. } if is_watched(name) => {
                 self.last = None;
                 true
             }
-            // With its last address a link loses all routes of IPv4, and nobody is told of them.
-            // tailscaled takes them away whenever it has to log in.
-            Change::AddressGone { link } => self.names.get(link).is_some_and(is_awaited),
-            Change::Address { address } => awaited.names().sources.contains(address),
+            // With its last address a link loses all IPv4 routes, without route events. tailscaled
+            // removes its addresses whenever it has to log in.
+            Change::AddressGone { link } => self.names.get(link).is_some_and(is_watched),
+            Change::Address { address } => watched.names().sources.contains(address),
             _ => false,
         }
     }
@@ -97,7 +94,7 @@ impl MeshLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Mesh;
+    use crate::MeshRoutes;
     use node_config::{Config, Mode};
 
     fn link(name: &str, index: u32, is_up: bool) -> Change {
@@ -109,26 +106,26 @@ mod tests {
         }
     }
 
-    fn awaited(mode: Mode, mesh: Option<&Mesh>) -> Awaited {
+    fn watched(mode: Mode, mesh: Option<&MeshRoutes>) -> WatchedNames {
         let mut config = Config::default();
         config.cni.mode = mode;
         let local = ["10.244.3.0/24".parse().unwrap()];
-        let awaited = Awaited::default();
-        awaited.set(&Desired::new(&config, &local, &[], mesh).unwrap());
-        awaited
+        let watched = WatchedNames::default();
+        watched.set(&Desired::new(&config, &local, &[], mesh).unwrap());
+        watched
     }
 
-    fn mesh() -> Mesh {
-        Mesh {
+    fn mesh() -> MeshRoutes {
+        MeshRoutes {
             link: "headcni01".to_owned(),
-            ..Mesh::default()
+            ..MeshRoutes::default()
         }
     }
 
     #[test]
-    fn the_mesh_s_link_is_told_when_it_comes_goes_or_is_switched() {
-        let awaited = awaited(Mode::Native, Some(&mesh()));
-        let mut seen = MeshLink::default();
+    fn the_mesh_link_triggers_when_it_appears_vanishes_or_changes_state() {
+        let watched = watched(Mode::Native, Some(&mesh()));
+        let mut monitor = MeshLinkMonitor::default();
         let gone = Change::LinkGone {
             name: "headcni01".to_owned(),
             group: 0,
@@ -143,38 +140,43 @@ mod tests {
             (gone, true),
             (link("headcni01", 9, true), true),
         ] {
-            assert_eq!(seen.concerns(&change, &awaited), expected, "{change:?}");
+            assert_eq!(monitor.handles(&change, &watched), expected, "{change:?}");
         }
     }
 
     #[test]
-    fn an_address_that_the_mesh_s_link_loses_counts() {
-        let awaited = awaited(Mode::Native, Some(&mesh()));
-        let mut seen = MeshLink::default();
+    fn an_address_removed_from_the_mesh_link_triggers() {
+        let watched = watched(Mode::Native, Some(&mesh()));
+        let mut monitor = MeshLinkMonitor::default();
         let gone = |link| Change::AddressGone { link };
-        assert!(!seen.concerns(&gone(7), &awaited));
-        seen.concerns(&link("eth0", 2, true), &awaited);
-        seen.concerns(&link("headcni01", 7, true), &awaited);
-        assert!(seen.concerns(&gone(7), &awaited));
-        assert!(!seen.concerns(&gone(2), &awaited));
+        assert!(!monitor.handles(&gone(7), &watched));
+        monitor.handles(&link("eth0", 2, true), &watched);
+        monitor.handles(&link("headcni01", 7, true), &watched);
+        assert!(monitor.handles(&gone(7), &watched));
+        assert!(!monitor.handles(&gone(2), &watched));
         let link_gone = Change::LinkGone {
             name: "headcni01".to_owned(),
             group: 0,
         };
-        seen.concerns(&link_gone, &awaited);
-        assert!(!seen.concerns(&gone(7), &awaited));
+        monitor.handles(&link_gone, &watched);
+        assert!(!monitor.handles(&gone(7), &watched));
     }
 
     #[test]
-    fn an_address_counts_where_a_bridge_is_to_have_it() {
+    fn a_source_address_on_a_bridge_triggers() {
         let gateway = |text: &str| Change::Address {
             address: text.parse().unwrap(),
         };
-        let told = |awaited: &Awaited, text| MeshLink::default().concerns(&gateway(text), awaited);
-        let on_bridge = awaited(Mode::Bridge, Some(&mesh()));
-        assert!(told(&on_bridge, "10.244.3.1"));
-        assert!(!told(&on_bridge, "10.244.3.2"));
-        assert!(!told(&awaited(Mode::Native, Some(&mesh())), "10.244.3.1"));
-        assert!(!told(&awaited(Mode::Bridge, None), "10.244.3.1"));
+        let triggers = |watched: &WatchedNames, text| {
+            MeshLinkMonitor::default().handles(&gateway(text), watched)
+        };
+        let on_bridge = watched(Mode::Bridge, Some(&mesh()));
+        assert!(triggers(&on_bridge, "10.244.3.1"));
+        assert!(!triggers(&on_bridge, "10.244.3.2"));
+        assert!(!triggers(
+            &watched(Mode::Native, Some(&mesh())),
+            "10.244.3.1"
+        ));
+        assert!(!triggers(&watched(Mode::Bridge, None), "10.244.3.1"));
     }
 }

@@ -1,4 +1,4 @@
-//! Where a node keeps what its pods have: records, leases, plugins.
+//! The paths of records, leases and plugins on a node.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,81 +9,75 @@ use cni::NetworkName;
 
 use node_config::{Config, Mode};
 
-/// How long others may have a lease store before we let it be for now.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// For the lock of a lease store.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 const OWN_IPAM: &str = "headcni-ipam";
 const OWN_LEASES: &str = "/var/lib/cni/networks/headcni";
 const HOST_LOCAL: &str = "host-local";
 const HOST_LOCAL_LEASES: &str = "/var/lib/cni/networks";
 
-/// Where things are on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The plugin's records.
+pub struct PodPaths {
+    /// Attachment records.
     pub data_dir: PathBuf,
-    /// The plugins: `headcni` is executed from here.
+    /// CNI plugins, with `headcni`.
     pub bin_dir: PathBuf,
-    /// What this node's pods get.
+    /// `subnet.env`.
     pub subnet_file: PathBuf,
-    /// The network that is ours by the configuration.
+    /// `cni.name`.
     pub network: NetworkName,
-    /// The leases of that network.
-    pub leases: Leases,
+    pub leases: LeaseSettings,
 }
 
-/// The leases of our network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leases {
-    /// Who keeps them.
-    pub keeper: Keeper,
-    /// Where they are: [`ipam::LeaseStore::new`] takes it as it is, or has a directory below it.
+pub struct LeaseSettings {
+    pub ownership: LeaseOwnership,
+    /// As [`ipam::LeaseStore::new`] takes it.
     pub dir: PathBuf,
-    /// The first address to be given, if not all are.
+    /// `ipam.rangeStart`.
     pub first: Option<IpAddr>,
-    /// The last one.
+    /// `ipam.rangeEnd`.
     pub last: Option<IpAddr>,
-    /// The gateway, if it isn't the network's first address.
+    /// `ipam.gateway`.
     pub gateway: Option<IpAddr>,
 }
 
-/// Who keeps the leases of our network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeper {
-    /// Our own datapath, with our own store: every lease has a record and a link.
+pub enum LeaseOwnership {
+    /// Only the native datapath leases from it: every lease has a record and a link.
     Native,
-    /// A plugin that others may use as well, with a store of the same form.
+    /// Other configurations may use it too. It has the layout of host-local.
     Shared,
-    /// A plugin whose store we don't know.
-    Elsewhere,
+    /// The layout of its store is unknown.
+    Unknown,
 }
 
-impl Place {
-    /// What a configuration says; `bin_dir` is where runtimes look for plugins.
+impl PodPaths {
+    /// `bin_dir` is where the runtime looks for plugins.
     pub fn of(config: &Config, bin_dir: &Path) -> Result<Self, cni::Error> {
         Ok(Self {
             data_dir: paths::PLUGIN_DATA_DIR.into(),
             bin_dir: bin_dir.to_owned(),
             subnet_file: paths::SUBNET_FILE.into(),
             network: NetworkName::new(&config.cni.name)?,
-            leases: Leases::of(config),
+            leases: LeaseSettings::of(config),
         })
     }
 
-    /// The store of our network's leases, if it is of a form that we know.
+    /// `None` if the layout is unknown.
     pub fn lease_store(&self) -> Option<ipam::LeaseStore> {
-        match self.leases.keeper {
-            Keeper::Native | Keeper::Shared => Some(ipam::LeaseStore::new(
+        match self.leases.ownership {
+            LeaseOwnership::Native | LeaseOwnership::Shared => Some(ipam::LeaseStore::new(
                 &self.leases.dir,
                 &self.network,
-                PATIENCE,
+                LOCK_TIMEOUT,
             )),
-            Keeper::Elsewhere => None,
+            LeaseOwnership::Unknown => None,
         }
     }
 }
 
-/// The IPAM plugin of a configuration.
 pub(crate) fn ipam_plugin(config: &Config) -> &str {
     let default = match config.cni.mode {
         Mode::Native => OWN_IPAM,
@@ -92,33 +86,33 @@ pub(crate) fn ipam_plugin(config: &Config) -> &str {
     config.ipam.kind.as_deref().unwrap_or(default)
 }
 
-/// Whether a plugin keeps its leases in a form that we know.
+/// Whether the layout of its lease store is known.
 pub(crate) fn has_known_store(plugin: &str) -> bool {
     [OWN_IPAM, HOST_LOCAL].contains(&plugin)
 }
 
-/// Where a plugin keeps the leases of a network, by its `dataDir`.
+/// The lease directory of a plugin.
 pub(crate) fn lease_dir(plugin: &str, data_dir: Option<&Path>, network: &str) -> PathBuf {
     match plugin {
         OWN_IPAM => data_dir.unwrap_or(Path::new(OWN_LEASES)).to_owned(),
-        // It makes a directory of that name, whatever the one above it is called.
+        // host-local adds a directory with the name of the network.
         _ => data_dir
             .unwrap_or(Path::new(HOST_LOCAL_LEASES))
             .join(network),
     }
 }
 
-impl Leases {
+impl LeaseSettings {
     fn of(config: &Config) -> Self {
         let mode = config.cni.mode;
         let kind = ipam_plugin(config);
-        let keeper = match (kind, mode) {
-            (OWN_IPAM, Mode::Native) => Keeper::Native,
-            (OWN_IPAM, Mode::Bridge) | (HOST_LOCAL, _) => Keeper::Shared,
-            _ => Keeper::Elsewhere,
+        let ownership = match (kind, mode) {
+            (OWN_IPAM, Mode::Native) => LeaseOwnership::Native,
+            (OWN_IPAM, Mode::Bridge) | (HOST_LOCAL, _) => LeaseOwnership::Shared,
+            _ => LeaseOwnership::Unknown,
         };
         Self {
-            keeper,
+            ownership,
             dir: lease_dir(kind, config.ipam.data_dir.as_deref(), &config.cni.name),
             first: config.ipam.range_start,
             last: config.ipam.range_end,
@@ -134,32 +128,42 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(Mode::Native, None, Keeper::Native, "/var/lib/cni/networks/headcni")]
-    #[case(Mode::Bridge, None, Keeper::Shared, "/var/lib/cni/networks/headcni")]
+    #[case(
+        Mode::Native,
+        None,
+        LeaseOwnership::Native,
+        "/var/lib/cni/networks/headcni"
+    )]
+    #[case(
+        Mode::Bridge,
+        None,
+        LeaseOwnership::Shared,
+        "/var/lib/cni/networks/headcni"
+    )]
     #[case(
         Mode::Native,
         Some("host-local"),
-        Keeper::Shared,
+        LeaseOwnership::Shared,
         "/var/lib/cni/networks/headcni"
     )]
     #[case(
         Mode::Bridge,
         Some("headcni-ipam"),
-        Keeper::Shared,
+        LeaseOwnership::Shared,
         "/var/lib/cni/networks/headcni"
     )]
     fn the_store_of_leases_follows_from_mode_and_plugin(
         #[case] mode: Mode,
         #[case] kind: Option<&str>,
-        #[case] keeper: Keeper,
+        #[case] ownership: LeaseOwnership,
         #[case] dir: &str,
     ) {
         let mut config = Config::default();
         config.cni.mode = mode;
         config.ipam.kind = kind.map(str::to_owned);
-        let place = Place::of(&config, Path::new("/opt/cni/bin")).unwrap();
-        assert_eq!(place.leases.keeper, keeper);
-        assert_eq!(place.lease_store().unwrap().dir(), Path::new(dir));
+        let paths = PodPaths::of(&config, Path::new("/opt/cni/bin")).unwrap();
+        assert_eq!(paths.leases.ownership, ownership);
+        assert_eq!(paths.lease_store().unwrap().dir(), Path::new(dir));
     }
 
     #[test]
@@ -169,8 +173,8 @@ mod tests {
         let mut config = Config::default();
         config.ipam.data_dir = Some(data_dir.clone());
         let store = |config: &Config| {
-            let place = Place::of(config, Path::new("/opt/cni/bin")).unwrap();
-            place.lease_store().unwrap().dir().to_owned()
+            let paths = PodPaths::of(config, Path::new("/opt/cni/bin")).unwrap();
+            paths.lease_store().unwrap().dir().to_owned()
         };
         assert_eq!(store(&config), data_dir);
         config.ipam.kind = Some("host-local".to_owned());
@@ -181,7 +185,7 @@ mod tests {
     fn a_plugin_that_we_do_not_know_has_no_store_for_us() {
         let mut config = Config::default();
         config.ipam.kind = Some("dhcp".to_owned());
-        let place = Place::of(&config, Path::new("/opt/cni/bin")).unwrap();
-        assert!(place.lease_store().is_none());
+        let paths = PodPaths::of(&config, Path::new("/opt/cni/bin")).unwrap();
+        assert!(paths.lease_store().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! One look at the records of all attachments, and at what the kernel has of them.
+//! Reads the records of all attachments, and their kernel state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,85 +11,68 @@ use cni::{IfName, Interface, NetResult, Pod};
 use net::Mac;
 use ruleset::host_ports::HostPort;
 
-use super::judge::{Boot, Datapath, Sight, Written};
-use super::kernel::Kernel;
+use super::kernel_state::KernelState;
 use super::key::Key;
-use super::namespace::Mounts;
-use super::place::Place;
+use super::netns::MountTable;
+use super::orphan_policy::{Boot, Datapath, Presence, RecordState};
+use super::paths::PodPaths;
 use node_core::error::display_chain;
 
-/// More pods than a node can have: a store with more records than this isn't read on.
+/// More than a node can have: further records are not read.
 pub(super) const MAX_ATTACHMENTS: usize = 16_384;
 
-/// What there is, at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Look {
-    /// Every attachment that has a record.
-    pub(super) records: BTreeMap<Key, Recorded>,
-    /// What the kernel has; nothing if it did not tell.
-    pub(super) kernel: Option<Kernel>,
-    /// Whether there may be records that were not seen.
-    pub(super) lacks_records: bool,
-    /// What could not be looked at, and why.
-    pub(super) troubles: Vec<String>,
+pub(super) struct ObservedPods {
+    pub(super) records: BTreeMap<Key, ObservedRecord>,
+    /// `None` if the kernel could not be queried.
+    pub(super) kernel: Option<KernelState>,
+    /// Some records could not be read.
+    pub(super) is_incomplete: bool,
+    pub(super) errors: Vec<String>,
 }
 
-/// A record that was seen.
 #[derive(Debug)]
-pub(super) struct Recorded {
-    /// Which state of the record it is.
+pub(super) struct ObservedRecord {
     pub(super) stamp: Stamp,
-    /// When it was written, by the clock of that time.
     pub(super) modified: Option<SystemTime>,
-    /// What it says of its ADD.
-    pub(super) written: Written,
-    /// What it says else, if it can be understood.
-    pub(super) attached: Option<Box<Attached>>,
+    pub(super) state: RecordState,
+    /// `None` if the record is empty or damaged.
+    pub(super) attached: Option<Box<RecordSummary>>,
 }
 
-/// What a record says, without the configurations in it.
+/// A record without its plugin configurations.
 #[derive(Clone, Debug)]
-pub(super) struct Attached {
-    /// When it was written.
+pub(super) struct RecordSummary {
     pub(super) boot: Boot,
-    /// Who made the network.
     pub(super) datapath: Datapath,
-    /// The namespace's path.
     pub(super) netns: Option<String>,
-    /// What was behind the path.
     pub(super) netns_identity: Option<NetnsId>,
-    /// The pod, if the runtime said.
     pub(super) pod: Option<EventPod>,
-    /// The addresses of the interface.
     pub(super) ips: Vec<IpAddr>,
-    /// The link on the host.
     pub(super) host_link: Option<String>,
-    /// Its hardware address.
     pub(super) host_mac: Option<Mac>,
-    /// The hardware address of the interface in the pod.
     pub(super) pod_mac: Option<Mac>,
-    /// The hostPorts that lead to it.
     pub(super) ports: Vec<HostPort>,
 }
 
-impl Look {
-    /// Looks at everything. What can't be looked at is a trouble, not an absence.
-    pub(super) fn at(place: &Place) -> Self {
-        let mut look = Self::default();
-        look.read_all(place);
-        // Last: what was made in the meantime is there, and not taken for gone.
-        look.ask(Kernel::ask());
-        look
+impl ObservedPods {
+    /// Reads everything. What cannot be read is an error, not an absence.
+    pub(super) fn read(paths: &PodPaths) -> Self {
+        let mut observed = Self::default();
+        observed.read_all(paths);
+        // Last, so that no new link is taken for absent.
+        observed.set_kernel(KernelState::read());
+        observed
     }
 
-    fn read_all(&mut self, place: &Place) {
-        for network in self.read(attachment::networks(&place.data_dir)) {
-            let store = attachment::RecordStore::new(&place.data_dir, &network);
-            for (container, ifname) in self.read(store.attachments()) {
+    fn read_all(&mut self, paths: &PodPaths) {
+        for network in self.list(attachment::networks(&paths.data_dir)) {
+            let store = attachment::RecordStore::new(&paths.data_dir, &network);
+            for (container, ifname) in self.list(store.attachments()) {
                 if self.records.len() >= MAX_ATTACHMENTS {
-                    self.lacks_records = true;
-                    self.troubles.push(format!(
-                        "there are more than {MAX_ATTACHMENTS} records: the others are not looked at"
+                    self.is_incomplete = true;
+                    self.errors.push(format!(
+                        "there are more than {MAX_ATTACHMENTS} records; the others are ignored"
                     ));
                     return;
                 }
@@ -103,113 +86,111 @@ impl Look {
         }
     }
 
-    /// Looks at one attachment.
-    pub(super) fn at_one(place: &Place, key: &Key) -> Self {
-        let mut look = Self::default();
-        let store = attachment::RecordStore::new(&place.data_dir, &key.network);
-        look.read_one(&store, key);
-        look.ask(Kernel::ask_one(key));
-        if look.records.is_empty() && look.link_of(key) == Sight::There {
-            // The link is all that tells of the pod.
-            look.ask(Kernel::ask());
+    pub(super) fn read_one_attachment(paths: &PodPaths, key: &Key) -> Self {
+        let mut observed = Self::default();
+        let store = attachment::RecordStore::new(&paths.data_dir, &key.network);
+        observed.read_one(&store, key);
+        observed.set_kernel(KernelState::read_one(key));
+        if observed.records.is_empty() && observed.link_of(key) == Presence::Present {
+            // Only the link is left: its routes have the addresses.
+            observed.set_kernel(KernelState::read());
         }
-        look
+        observed
     }
 
-    fn ask(&mut self, answer: Result<Kernel, net::NetError>) {
+    fn set_kernel(&mut self, answer: Result<KernelState, net::NetError>) {
         match answer {
             Ok(kernel) => self.kernel = Some(kernel),
             Err(error) => {
                 self.kernel = None;
-                self.troubles.push(display_chain(&error));
+                self.errors.push(display_chain(&error));
             }
         }
     }
 
-    /// What a store lists; nothing, with a reason, if it can't be read.
-    fn read<T>(&mut self, listed: Result<Vec<T>, attachment::RecordError>) -> Vec<T> {
+    fn list<T>(&mut self, listed: Result<Vec<T>, attachment::RecordError>) -> Vec<T> {
         listed.unwrap_or_else(|error| {
-            self.lacks_records = true;
-            self.troubles.push(display_chain(&error));
+            self.is_incomplete = true;
+            self.errors.push(display_chain(&error));
             Vec::new()
         })
     }
 
     fn read_one(&mut self, store: &attachment::RecordStore, key: &Key) {
-        let sight = store.snapshot(&key.attachment()).map(Option::into_iter);
-        for sight in self.read(sight.map(Iterator::collect)) {
-            self.records.insert(key.clone(), Recorded::of(key, sight));
+        let snapshot = store.snapshot(&key.attachment()).map(Option::into_iter);
+        for snapshot in self.list(snapshot.map(Iterator::collect)) {
+            self.records
+                .insert(key.clone(), ObservedRecord::of(key, snapshot));
         }
     }
 
-    /// Every attachment that a record or a link tells of.
+    /// Every attachment with a record or a labelled link.
     pub(super) fn keys(&self) -> BTreeSet<&Key> {
-        let labelled = self.kernel.iter().flat_map(Kernel::labelled);
+        let labelled = self.kernel.iter().flat_map(KernelState::labelled);
         self.records.keys().chain(labelled).collect()
     }
 
-    /// Whether an attachment has a link of ours.
-    pub(super) fn link_of(&self, key: &Key) -> Sight {
+    /// The managed link of an attachment.
+    pub(super) fn link_of(&self, key: &Key) -> Presence {
         let kernel = self.kernel.as_ref();
-        kernel.map_or(Sight::Unknown, |kernel| kernel.link_of(key))
+        kernel.map_or(Presence::Unknown, |kernel| kernel.link_of(key))
     }
 
-    /// Whether the plugin has another boot's id than we have: then nothing can be said of boots.
-    /// A node that is a container may show its processes one of its own.
+    /// Whether the plugin sees another boot ID than this process, as in a node that is a container. Then
+    /// boots cannot be compared.
     pub(super) fn is_boot_in_doubt(&self) -> bool {
         self.records.iter().any(|(key, recorded)| {
             let attached = recorded.attached.as_ref();
             attached.is_some_and(|attached| {
                 attached.boot == Boot::Earlier
                     && attached.datapath == Datapath::Native
-                    && self.link_of(key) == Sight::There
+                    && self.link_of(key) == Presence::Present
             })
         })
     }
 }
 
-impl Recorded {
-    /// What a sight of a record says.
-    pub(super) fn of(key: &Key, sight: attachment::Snapshot) -> Self {
-        let (written, attached) = match sight.content {
-            RecordContent::Empty => (Written::Nothing, None),
-            RecordContent::Damaged => (Written::Nonsense, None),
+impl ObservedRecord {
+    pub(super) fn of(key: &Key, snapshot: attachment::Snapshot) -> Self {
+        let (state, attached) = match snapshot.content {
+            RecordContent::Empty => (RecordState::Empty, None),
+            RecordContent::Damaged => (RecordState::Damaged, None),
             RecordContent::Whole(record) => {
-                let written = match record.progress {
-                    Progress::Started => Written::HalfMade,
-                    Progress::Done => Written::Complete,
+                let state = match record.progress {
+                    Progress::Started => RecordState::HalfMade,
+                    Progress::Done => RecordState::Complete,
                 };
-                (written, Some(Box::new(Attached::of(key, &record))))
+                (state, Some(Box::new(RecordSummary::of(key, &record))))
             }
         };
         Self {
-            stamp: sight.stamp,
-            modified: sight.modified,
-            written,
+            stamp: snapshot.stamp,
+            modified: snapshot.modified,
+            state,
             attached,
         }
     }
 
-    /// The namespace of the attachment, as far as it can be seen.
-    pub(super) fn namespace(&self, mounts: &Mounts) -> Sight {
-        self.attached.as_ref().map_or(Sight::Unknown, |attached| {
-            mounts.sight(attached.netns.as_deref(), attached.netns_identity.as_ref())
-        })
+    pub(super) fn netns_presence(&self, mounts: &MountTable) -> Presence {
+        self.attached
+            .as_ref()
+            .map_or(Presence::Unknown, |attached| {
+                mounts.netns_presence(attached.netns.as_deref(), attached.netns_identity.as_ref())
+            })
     }
 
-    /// When it was written, in milliseconds since 1970.
     pub(super) fn since_unix_ms(&self) -> Option<u64> {
         let since = self.modified?.duration_since(UNIX_EPOCH).ok()?;
         u64::try_from(since.as_millis()).ok()
     }
 }
 
-impl Attached {
+impl RecordSummary {
     fn of(key: &Key, record: &Record) -> Self {
         let is_native = record.is_native();
         let result = record.result.as_ref();
-        let interfaces = result.map(|result| Ends::of(result, key, is_native));
-        let Ends { host, pod } = interfaces.unwrap_or_default();
+        let interfaces = result.map(|result| VethEnds::of(result, key, is_native));
+        let VethEnds { host, pod } = interfaces.unwrap_or_default();
         let mac = |end: Option<&Interface>| end.and_then(|end| end.mac.as_deref()?.parse().ok());
         Self {
             boot: boot_of(&record.boot, boot_id()),
@@ -233,14 +214,14 @@ impl Attached {
     }
 }
 
-/// The interfaces of an attachment in a result.
+/// The interfaces of an attachment in a CNI result.
 #[derive(Default)]
-struct Ends<'a> {
+struct VethEnds<'a> {
     host: Option<&'a Interface>,
     pod: Option<&'a Interface>,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> VethEnds<'a> {
     fn of(result: &'a NetResult, key: &Key, is_native: bool) -> Self {
         let is_pods = |interface: &Interface, ifname: &IfName| {
             interface.is_sandboxed() && interface.name == ifname.as_str()
@@ -252,7 +233,7 @@ impl<'a> Ends<'a> {
         let before = &result.interfaces[..position.unwrap_or_default()];
         let name = key.host_link();
         let host = before.iter().rfind(|interface| {
-            // Plugins tell the host's end right before the pod's.
+            // Plugins list the host's end right before the pod's.
             !interface.is_sandboxed() && (!is_native || interface.name == name)
         });
         Self {
@@ -301,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_link_are_found_in_a_result() {
+    fn the_veth_ends_are_found_in_a_cni_result() {
         let key = Key::new("net", "box", "eth0").unwrap();
         let own = key.host_link();
         let result = NetResult::from_json(
@@ -315,13 +296,13 @@ mod tests {
         )
         .unwrap();
         let name = |end: Option<&Interface>| end.map(|end| end.name.clone());
-        let other = Ends::of(&result, &key, false);
+        let other = VethEnds::of(&result, &key, false);
         assert_eq!(name(other.host), Some("veth1".to_owned()));
         assert_eq!(name(other.pod), Some("eth0".to_owned()));
-        let native = Ends::of(&result, &key, true);
-        assert_eq!(name(native.host), None, "it is of another interface");
-        let silent = NetResult::default();
-        let none = Ends::of(&silent, &key, true);
+        let native = VethEnds::of(&result, &key, true);
+        assert_eq!(name(native.host), None, "of another interface");
+        let empty = NetResult::default();
+        let none = VethEnds::of(&empty, &key, true);
         assert!(none.host.is_none() && none.pod.is_none());
     }
 }

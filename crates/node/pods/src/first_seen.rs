@@ -1,26 +1,23 @@
-//! How long something has looked like a left-over: by a clock that nobody can set.
+//! How long something has looked like an orphan, by the monotonic clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::judge::Age;
+use super::orphan_policy::Age;
 
-/// The clock is said to be right as long as it runs as ours does, within this.
+/// The wall clock is trusted if it advances like the monotonic one, within this.
 const TOLERANCE: Duration = Duration::from_secs(2);
-/// More left-overs than this are not remembered at once; the others come later.
-const MAX_SIGHTINGS: usize = 16_384;
+/// Further orphans wait for a later garbage collection.
+const MAX_ENTRIES: usize = 16_384;
 
-/// A moment, by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// A clock that nobody can set.
     pub monotonic: Instant,
-    /// The clock that files have.
+    /// The clock of modification times.
     pub wall: SystemTime,
 }
 
 impl Now {
-    /// This moment.
     pub fn read() -> Self {
         Self {
             monotonic: Instant::now(),
@@ -29,25 +26,23 @@ impl Now {
     }
 }
 
-/// Everything that looked like a left-over at the last look.
+/// Everything that looked like an orphan in the last observation.
 #[derive(Debug)]
-pub(super) struct Sightings<K> {
-    known: BTreeMap<K, Sighting>,
+pub(super) struct FirstSeen<K> {
+    known: BTreeMap<K, FirstSeenEntry>,
 }
 
-/// Something that looks like a left-over.
 #[derive(Debug)]
-struct Sighting {
+struct FirstSeenEntry {
     stamp: String,
     first: Now,
-    /// Whether it still does.
+    /// Seen in the current observation.
     is_confirmed: bool,
     failures: u32,
-    /// Not to be tried again before this.
-    rest_until: Option<Instant>,
+    retry_at: Option<Instant>,
 }
 
-impl<K: Ord + Clone> Default for Sightings<K> {
+impl<K: Ord + Clone> Default for FirstSeen<K> {
     fn default() -> Self {
         Self {
             known: BTreeMap::new(),
@@ -55,25 +50,25 @@ impl<K: Ord + Clone> Default for Sightings<K> {
     }
 }
 
-impl<K: Ord + Clone> Sightings<K> {
-    /// Begins a look: what isn't seen until its end is forgotten.
+impl<K: Ord + Clone> FirstSeen<K> {
+    /// Begins an observation: what is not confirmed before its end is dropped.
     pub(super) fn begin(&mut self) {
         for sighting in self.known.values_mut() {
             sighting.is_confirmed = false;
         }
     }
 
-    /// How old something is that was written at `modified`. What has another stamp is another thing.
+    /// A changed stamp starts again at zero.
     pub(super) fn age(&self, key: &K, stamp: &str, modified: Option<SystemTime>, now: Now) -> Age {
         let known = self.known.get(key).filter(|known| known.stamp == stamp);
-        let Some(Sighting { first, .. }) = known else {
+        let Some(FirstSeenEntry { first, .. }) = known else {
             return Age {
                 by_file: modified.and_then(|modified| now.wall.duration_since(modified).ok()),
                 seen_for: Duration::ZERO,
             };
         };
         let seen_for = now.monotonic.saturating_duration_since(first.monotonic);
-        // Whoever has set the clock since has changed the age of every file.
+        // A step of the wall clock changes the age of every file.
         let by_wall = now.wall.duration_since(first.wall).ok();
         let is_clock_right = by_wall.is_some_and(|by_wall| by_wall.abs_diff(seen_for) < TOLERANCE);
         let by_file = modified.and_then(|modified| now.wall.duration_since(modified).ok());
@@ -83,53 +78,49 @@ impl<K: Ord + Clone> Sightings<K> {
         }
     }
 
-    /// Remembers that something looks like a left-over.
     pub(super) fn confirm(&mut self, key: &K, stamp: &str, now: Now) {
-        let has_room = self.known.len() < MAX_SIGHTINGS;
+        let has_room = self.known.len() < MAX_ENTRIES;
         match self.known.get_mut(key) {
             Some(known) if known.stamp == stamp => known.is_confirmed = true,
             None if !has_room => {}
             _ => {
-                let sighting = Sighting {
+                let sighting = FirstSeenEntry {
                     stamp: stamp.to_owned(),
                     first: now,
                     is_confirmed: true,
                     failures: 0,
-                    rest_until: None,
+                    retry_at: None,
                 };
                 self.known.insert(key.clone(), sighting);
             }
         }
     }
 
-    /// Whether it may be tried to collect something.
-    pub(super) fn may_try(&self, key: &K, now: Now) -> bool {
+    pub(super) fn may_retry(&self, key: &K, now: Now) -> bool {
         let known = self.known.get(key);
-        let rest_until = known.and_then(|known| known.rest_until);
-        rest_until.is_none_or(|until| now.monotonic >= until)
+        let retry_at = known.and_then(|known| known.retry_at);
+        retry_at.is_none_or(|until| now.monotonic >= until)
     }
 
-    /// Remembers that something could not be collected: it rests, the longer the more often.
+    /// Backs off exponentially.
     pub(super) fn failed(&mut self, key: &K, interval: Duration, now: Now) {
-        const MOST_DOUBLINGS: u32 = 6;
+        const MAX_DOUBLINGS: u32 = 6;
         if let Some(known) = self.known.get_mut(key) {
-            let rest = interval.saturating_mul(1 << known.failures.min(MOST_DOUBLINGS));
+            let delay = interval.saturating_mul(1 << known.failures.min(MAX_DOUBLINGS));
             known.failures += 1;
-            known.rest_until = now.monotonic.checked_add(rest);
+            known.retry_at = now.monotonic.checked_add(delay);
         }
     }
 
-    /// Forgets what was collected.
     pub(super) fn forget(&mut self, key: &K) {
         self.known.remove(key);
     }
 
-    /// Ends a look.
+    /// VethEnds a look.
     pub(super) fn end(&mut self) {
         self.known.retain(|_, sighting| sighting.is_confirmed);
     }
 
-    /// How many there are of those that `is_counted`.
     pub(super) fn count(&self, is_counted: impl Fn(&K) -> bool) -> usize {
         self.known.keys().filter(|key| is_counted(key)).count()
     }
@@ -151,8 +142,8 @@ mod tests {
         }
     }
 
-    fn seen(sightings: &Sightings<&'static str>, stamp: &str, modified: Now, now: Now) -> Age {
-        sightings.age(&"x", stamp, Some(modified.wall), now)
+    fn seen(first_seen: &FirstSeen<&'static str>, stamp: &str, modified: Now, now: Now) -> Age {
+        first_seen.age(&"x", stamp, Some(modified.wall), now)
     }
 
     const fn secs(seconds: u64) -> Duration {
@@ -160,66 +151,69 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_again_grows_older() {
-        let (mut sightings, start) = (Sightings::default(), Now::read());
-        assert_eq!(seen(&sightings, "1", start, start).seen_for, secs(0));
-        sightings.confirm(&"x", "1", start);
+    fn a_confirmed_orphan_ages() {
+        let (mut first_seen, start) = (FirstSeen::default(), Now::read());
+        assert_eq!(seen(&first_seen, "1", start, start).seen_for, secs(0));
+        first_seen.confirm(&"x", "1", start);
         let now = later(start, 60, 60);
-        let age = seen(&sightings, "1", start, now);
+        let age = seen(&first_seen, "1", start, now);
         assert_eq!((age.seen_for, age.by_file), (secs(60), Some(secs(60))));
-        sightings.confirm(&"x", "1", now);
+        first_seen.confirm(&"x", "1", now);
         let now = later(start, 120, 120);
-        assert_eq!(seen(&sightings, "1", start, now).seen_for, secs(120));
+        assert_eq!(seen(&first_seen, "1", start, now).seen_for, secs(120));
     }
 
     #[test]
-    fn what_is_written_anew_is_another_thing() {
-        let (mut sightings, start) = (Sightings::default(), Now::read());
-        sightings.confirm(&"x", "1", start);
+    fn a_changed_stamp_resets_the_age() {
+        let (mut first_seen, start) = (FirstSeen::default(), Now::read());
+        first_seen.confirm(&"x", "1", start);
         let now = later(start, 60, 60);
-        assert_eq!(seen(&sightings, "2", start, now).seen_for, secs(0));
-        sightings.confirm(&"x", "2", now);
+        assert_eq!(seen(&first_seen, "2", start, now).seen_for, secs(0));
+        first_seen.confirm(&"x", "2", now);
         let now = later(start, 90, 90);
-        assert_eq!(seen(&sightings, "2", start, now).seen_for, secs(30));
+        assert_eq!(seen(&first_seen, "2", start, now).seen_for, secs(30));
     }
 
     #[test]
-    fn what_was_well_in_between_begins_anew() {
-        let (mut sightings, start) = (Sightings::default(), Now::read());
-        sightings.confirm(&"x", "1", start);
-        sightings.begin();
-        sightings.end();
+    fn an_unconfirmed_orphan_is_dropped() {
+        let (mut first_seen, start) = (FirstSeen::default(), Now::read());
+        first_seen.confirm(&"x", "1", start);
+        first_seen.begin();
+        first_seen.end();
         let now = later(start, 60, 60);
-        assert_eq!(seen(&sightings, "1", start, now).seen_for, secs(0));
-        assert_eq!(sightings.count(|_| true), 0);
+        assert_eq!(seen(&first_seen, "1", start, now).seen_for, secs(0));
+        assert_eq!(first_seen.count(|_| true), 0);
     }
 
     #[test]
-    fn a_clock_that_jumps_tells_no_age() {
-        let (mut sightings, start) = (Sightings::default(), Now::read());
-        sightings.confirm(&"x", "1", start);
+    fn a_clock_step_invalidates_the_file_age() {
+        let (mut first_seen, start) = (FirstSeen::default(), Now::read());
+        first_seen.confirm(&"x", "1", start);
         for jump in [3600, 90, 30, -3600] {
             let now = later(start, 60, jump);
-            let age = seen(&sightings, "1", start, now);
+            let age = seen(&first_seen, "1", start, now);
             assert_eq!((age.seen_for, age.by_file), (secs(60), None), "{jump}");
         }
         let future = later(start, 0, 3600);
-        assert_eq!(seen(&sightings, "1", future, start).by_file, None);
+        assert_eq!(seen(&first_seen, "1", future, start).by_file, None);
     }
 
     #[test]
-    fn what_can_t_be_collected_rests_ever_longer() {
-        let (mut sightings, start) = (Sightings::default(), Now::read());
-        sightings.confirm(&"x", "1", start);
-        assert!(sightings.may_try(&"x", start));
+    fn failures_back_off_exponentially() {
+        let (mut first_seen, start) = (FirstSeen::default(), Now::read());
+        first_seen.confirm(&"x", "1", start);
+        assert!(first_seen.may_retry(&"x", start));
         for (failure, rest) in [60, 120, 240, 480, 960, 1920, 3840, 3840]
             .iter()
             .enumerate()
         {
-            sightings.failed(&"x", secs(60), start);
+            first_seen.failed(&"x", secs(60), start);
             let before = later(start, rest - 1, 0);
-            assert!(!sightings.may_try(&"x", before), "{failure}");
-            assert!(sightings.may_try(&"x", later(start, *rest, 0)), "{failure}");
+            assert!(!first_seen.may_retry(&"x", before), "{failure}");
+            assert!(
+                first_seen.may_retry(&"x", later(start, *rest, 0)),
+                "{failure}"
+            );
         }
     }
 }

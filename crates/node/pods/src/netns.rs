@@ -1,8 +1,7 @@
-//! Whether a pod's namespace is still there, and whether we would see it at all.
+//! Whether a pod's netns still exists, and whether this process would see it.
 //!
-//! A runtime keeps a namespace by mounting it on a file. In a container without mount propagation
-//! these mounts don't show: an empty directory, or plain files. So a namespace is gone only if we
-//! stand where mounts arrive; else nothing is known.
+//! A runtime bind-mounts a netns on a file. A container without mount propagation does not see these
+//! mounts, so a netns counts as absent only where mounts propagate.
 
 use std::cell::OnceCell;
 use std::fs::{self, File};
@@ -11,50 +10,50 @@ use std::path::{Path, PathBuf};
 
 use attachment::netns::{NetnsId, NetnsPath};
 
-use super::judge::Sight;
+use super::orphan_policy::Presence;
 
-/// `PROC_PID_INIT_INO`, `include/linux/proc_ns.h`: the machine's own namespace of processes.
+/// The initial PID namespace: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
-/// More than the list of a node with ten thousand containers.
+/// Enough for ten thousand containers.
 const MAX_MOUNTINFO_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The mounts that this process sees, read when they are first asked for.
+/// The mounts of this process, read on first use.
 #[derive(Debug, Default)]
-pub(super) struct Mounts {
+pub(super) struct MountTable {
     listed: OnceCell<String>,
 }
 
-impl Mounts {
-    /// Whether the namespace that an attachment was made in is still there.
-    pub(super) fn sight(&self, path: Option<&str>, made_in: Option<&NetnsId>) -> Sight {
+impl MountTable {
+    /// Whether the netns of an attachment still exists.
+    pub(super) fn netns_presence(&self, path: Option<&str>, made_in: Option<&NetnsId>) -> Presence {
         let (Some(path), Some(made_in)) = (path, made_in) else {
-            return Sight::Unknown;
+            return Presence::Unknown;
         };
         if !Path::new(path).is_absolute() {
-            return Sight::Unknown;
+            return Presence::Unknown;
         }
         let is_gone = match attachment::netns::inspect(path) {
-            NetnsPath::Netns(now) if now.may_equal(made_in) => return Sight::There,
-            // Another one, or the file that it was mounted on.
+            NetnsPath::Netns(now) if now.may_equal(made_in) => return Presence::Present,
+            // Another netns has the path.
             NetnsPath::Netns(_) => true,
             NetnsPath::Missing => is_absent(path),
             NetnsPath::NotNetns => false,
         };
-        if is_gone && self.arrive_beside(path) {
-            Sight::Gone
+        if is_gone && self.sees_mounts_beside(path) {
+            Presence::Absent
         } else {
-            Sight::Unknown
+            Presence::Unknown
         }
     }
 
-    /// Whether mounts that others make beside `path` arrive here.
-    fn arrive_beside(&self, path: &str) -> bool {
+    /// Whether mounts in the directory of `path` propagate to this process.
+    fn sees_mounts_beside(&self, path: &str) -> bool {
         let Some(dir) = Path::new(path).parent() else {
             return false;
         };
-        // A directory that isn't there, or can't be looked at, shows nothing.
+        // A missing directory proves nothing.
         match fs::canonicalize(dir) {
-            Ok(dir) => is_machines_own() || arrive_in(self.list(), &dir),
+            Ok(dir) => is_host_mount_ns() || is_propagated(self.list(), &dir),
             Err(_) => false,
         }
     }
@@ -64,54 +63,54 @@ impl Mounts {
             let mut text = String::new();
             let read = File::open("/proc/self/mountinfo")
                 .and_then(|file| file.take(MAX_MOUNTINFO_BYTES).read_to_string(&mut text));
-            // Half a list could lack the very line that counts.
+            // A truncated list could lack the relevant line.
             let is_whole = read.is_ok_and(|length| (length as u64) < MAX_MOUNTINFO_BYTES);
             if is_whole { text } else { String::new() }
         })
     }
 }
 
-/// Whether there is surely no file: an error of another kind says nothing.
+/// Other errors than ENOENT prove nothing.
 fn is_absent(path: &str) -> bool {
     let found = Path::new(path).symlink_metadata();
     found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Whether this process sees the very mounts of the machine's first process.
-fn is_machines_own() -> bool {
+/// Whether this process is in the mount namespace of the host.
+fn is_host_mount_ns() -> bool {
     let link = |path: &str| fs::read_link(path).ok();
     link("/proc/self/ns/pid") == Some(INITIAL_PID_NAMESPACE.into())
         && link("/proc/self/ns/mnt").is_some_and(|own| link("/proc/1/ns/mnt") == Some(own))
 }
 
-/// Whether mounts that others make in `dir` arrive there, by a text like `/proc/self/mountinfo`.
+/// Whether mounts in `dir` propagate to this process.
 /// <https://www.kernel.org/doc/html/latest/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts>
-fn arrive_in(mountinfo: &str, dir: &Path) -> bool {
+fn is_propagated(mountinfo: &str, dir: &Path) -> bool {
     let mut covering: Option<(PathBuf, bool)> = None;
     for line in mountinfo.lines() {
         let Some((before, _)) = line.split_once(" - ") else {
             continue;
         };
         let mut fields = before.split(' ');
-        let Some(point) = fields.nth(4).map(unescaped) else {
+        let Some(point) = fields.nth(4).map(unescape) else {
             continue;
         };
-        let arrives = fields
+        let propagates = fields
             .skip(1)
             .any(|field| field.starts_with("shared:") || field.starts_with("master:"));
         let is_nearer = covering
             .as_ref()
             .is_none_or(|(nearest, _)| point.components().count() >= nearest.components().count());
         if dir.starts_with(&point) && is_nearer {
-            covering = Some((point, arrives));
+            covering = Some((point, propagates));
         }
     }
-    // A container's own root has a master of no use: pods are not mounted below it.
-    covering.is_some_and(|(point, arrives)| arrives && point != Path::new("/"))
+    // A container's root may be a slave mount, but no netns is mounted below it.
+    covering.is_some_and(|(point, propagates)| propagates && point != Path::new("/"))
 }
 
 /// White space and backslashes are written as `\040`.
-fn unescaped(text: &str) -> PathBuf {
+fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -159,43 +158,52 @@ mod tests {
     #[case::container_with_propagation(PROPAGATED, true)]
     #[case::container_without_propagation(PRIVATE, false)]
     #[case::covered_by_another_mount(COVERED, false)]
-    #[case::a_directory_of_the_image(IMAGE_ONLY, false)]
+    #[case::directory_of_the_image(IMAGE_ONLY, false)]
     #[case::no_list("", false)]
     #[case::nonsense("a b c\n - \n1 2 3 4", false)]
-    fn mounts_arrive_where_the_list_says_so(#[case] list: &str, #[case] arrives: bool) {
-        assert_eq!(arrive_in(list, Path::new("/run/netns")), arrives);
+    fn propagation_follows_the_nearest_mount(#[case] list: &str, #[case] arrives: bool) {
+        assert_eq!(is_propagated(list, Path::new("/run/netns")), arrives);
     }
 
     #[test]
-    fn a_mount_point_may_have_white_space() {
-        assert_eq!(unescaped(r"/a\040b\134c"), Path::new(r"/a b\c"));
-        assert_eq!(unescaped(r"/a\0"), Path::new(r"/a\0"));
+    fn escapes_in_mount_points_are_decoded() {
+        assert_eq!(unescape(r"/a\040b\134c"), Path::new(r"/a b\c"));
+        assert_eq!(unescape(r"/a\0"), Path::new(r"/a\0"));
     }
 
     #[test]
-    fn a_name_that_begins_alike_is_another_directory() {
+    fn a_directory_with_the_same_prefix_is_another_one() {
         let list = "1 0 0:1 / /run/net rw shared:1 - tmpfs t rw\n";
-        assert!(!arrive_in(list, Path::new("/run/netns")));
+        assert!(!is_propagated(list, Path::new("/run/netns")));
     }
 
     #[test]
-    fn without_a_path_or_an_identity_nothing_is_known() {
-        let mounts = Mounts::default();
+    fn without_a_path_or_an_identity_the_netns_is_unknown() {
+        let mounts = MountTable::default();
         let identity = NetnsId::of("/proc/self/ns/net").unwrap();
-        assert_eq!(mounts.sight(None, Some(&identity)), Sight::Unknown);
-        assert_eq!(mounts.sight(Some("/run/netns/x"), None), Sight::Unknown);
-        assert_eq!(mounts.sight(Some("x"), Some(&identity)), Sight::Unknown);
+        assert_eq!(
+            mounts.netns_presence(None, Some(&identity)),
+            Presence::Unknown
+        );
+        assert_eq!(
+            mounts.netns_presence(Some("/run/netns/x"), None),
+            Presence::Unknown
+        );
+        assert_eq!(
+            mounts.netns_presence(Some("x"), Some(&identity)),
+            Presence::Unknown
+        );
     }
 
     #[test]
-    fn a_namespace_is_there_while_its_identity_is() {
-        let mounts = Mounts::default();
+    fn a_netns_is_present_while_its_identity_matches() {
+        let mounts = MountTable::default();
         let identity = NetnsId::of("/proc/self/ns/net").unwrap();
-        let sight = |path| mounts.sight(Some(path), Some(&identity));
-        assert_eq!(sight("/proc/self/ns/net"), Sight::There);
-        // Processes come and go; their directories tell nothing of namespaces.
-        assert_eq!(sight("/proc/4194305/ns/net"), Sight::Unknown);
-        assert_eq!(sight("/nonexistent/netns/p"), Sight::Unknown);
-        assert_eq!(sight("/proc/self"), Sight::Unknown);
+        let presence = |path| mounts.netns_presence(Some(path), Some(&identity));
+        assert_eq!(presence("/proc/self/ns/net"), Presence::Present);
+        // /proc/PID vanishes with its process, not with the netns.
+        assert_eq!(presence("/proc/4194305/ns/net"), Presence::Unknown);
+        assert_eq!(presence("/nonexistent/netns/p"), Presence::Unknown);
+        assert_eq!(presence("/proc/self"), Presence::Unknown);
     }
 }

@@ -1,4 +1,4 @@
-//! Which firewalls there are, by the chains that they keep in nftables.
+//! Detects firewalls by their nftables chains.
 
 use std::fmt;
 
@@ -6,50 +6,46 @@ use ipnet::IpNet;
 use net::nft::{Chain, HOOK_FORWARD, Policy, TableFamily};
 use ruleset::{PORTS_TABLE, TABLE};
 
-/// A firewall that has a say in what is forwarded.
+/// A firewall with a forward chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DetectedFirewall {
     pub(super) owner: Owner,
-    pub(super) way: Way,
-    /// The family of the packets that it gets.
+    pub(super) backend: Backend,
     pub(super) family: TableFamily,
-    /// Whether it drops what nobody has allowed.
+    /// It drops forwarded packets without an accept rule.
     pub(super) is_drop: bool,
 }
 
-/// Who looks after a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Docker,
     Ufw,
     Firewalld,
-    /// Whoever called iptables.
+    /// An unknown user of iptables.
     Iptables,
-    /// Whoever called nft.
+    /// An unknown user of nft.
     Unknown,
 }
 
-/// How a firewall is told something.
+/// The tool that adds accept rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Backend {
     Iptables(IptablesChain),
     Firewalld,
-    /// By nobody but its owner.
-    Natively(NftChain),
+    /// Only its owner may change it.
+    Nft(NftChain),
 }
 
-/// A chain of iptables that rules of ours can be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IptablesChain {
-    /// The programs that know the chain; the first one that is installed is used.
+    /// Tools that list the chain; the first installed one is used.
     pub(super) programs: &'static [&'static str],
-    /// Where rules of ours go.
+    /// For our rules.
     pub(super) chain: &'static str,
-    /// Chains whose rules count.
+    /// Chains to search for accept rules.
     pub(super) read: Vec<&'static str>,
 }
 
-/// A chain of nftables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NftChain {
     pub(super) family: TableFamily,
@@ -69,9 +65,9 @@ impl Owner {
     }
 }
 
-impl Found {
-    /// Whether packets of a network get there.
-    pub(super) fn concerns(&self, network: &IpNet) -> bool {
+impl DetectedFirewall {
+    /// Whether packets of a prefix reach the chain.
+    pub(super) fn handles(&self, network: &IpNet) -> bool {
         match self.family {
             TableFamily::Ip => network.addr().is_ipv4(),
             TableFamily::Ip6 => network.addr().is_ipv6(),
@@ -79,31 +75,30 @@ impl Found {
         }
     }
 
-    pub(super) fn can_be_told(&self) -> bool {
-        !matches!(self.way, Way::Natively(_))
+    pub(super) fn is_configurable(&self) -> bool {
+        !matches!(self.backend, Backend::Nft(_))
     }
 
-    /// What a person does about it.
     pub(super) fn remedy(&self, networks: &[IpNet]) -> String {
         let Some(network) = networks.first() else {
             return String::new();
         };
-        match (&self.way, self.owner) {
+        match (&self.backend, self.owner) {
             (_, Owner::Ufw) => format!(
                 "allow it by `ufw route allow from {network}` and `ufw route allow to {network}`"
             ),
-            (Way::Iptables(chain), _) => {
+            (Backend::Iptables(chain), _) => {
                 let (program, chain) = (chain.programs[0], chain.chain);
                 format!(
                     "allow it by `{program} -I {chain} -s {network} -j ACCEPT` and \
                      `{program} -I {chain} -d {network} -j ACCEPT`"
                 )
             }
-            (Way::Firewalld, _) => format!(
+            (Backend::Firewalld, _) => format!(
                 "allow it by `firewall-cmd --permanent --zone=trusted --add-source={network}` and \
                  `firewall-cmd --reload`"
             ),
-            (Way::Natively(chain), _) => {
+            (Backend::Nft(chain), _) => {
                 let family = if network.addr().is_ipv4() {
                     "ip"
                 } else {
@@ -124,29 +119,28 @@ impl fmt::Display for NftChain {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for DetectedFirewall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = self.owner.name();
-        match &self.way {
-            Way::Iptables(chain) => {
+        match &self.backend {
+            Backend::Iptables(chain) => {
                 write!(f, "{owner} (chain FORWARD of {})", chain.programs[0])
             }
-            Way::Firewalld => f.write_str(owner),
-            Way::Natively(chain) => write!(f, "{owner} (table {chain})"),
+            Backend::Firewalld => f.write_str(owner),
+            Backend::Nft(chain) => write!(f, "{owner} (table {chain})"),
         }
     }
 }
 
-/// The firewalls among these chains. Those of iptables are among them whatever they drop, because
-/// rules of ours may be there.
-pub(super) fn in_nftables(chains: &[Chain]) -> Vec<Found> {
+/// The firewalls among these chains. iptables is always included: our rules may be in it.
+pub(super) fn detect(chains: &[Chain]) -> Vec<DetectedFirewall> {
     let mut found = Vec::new();
-    if chains.iter().any(is_of_firewalld) {
-        found.push(Found {
+    if chains.iter().any(is_firewalld) {
+        found.push(DetectedFirewall {
             owner: Owner::Firewalld,
-            way: Way::Firewalld,
+            backend: Backend::Firewalld,
             family: TableFamily::Inet,
-            // It refuses in its last rule, whatever the policy says.
+            // Its last rule rejects, whatever the policy is.
             is_drop: true,
         });
     }
@@ -154,7 +148,7 @@ pub(super) fn in_nftables(chains: &[Chain]) -> Vec<Found> {
         let is_forward = matches!(chain.hook, Some((HOOK_FORWARD, _)));
         let is_ours = [TABLE, PORTS_TABLE].contains(&chain.table.as_str());
         let is_ip = !matches!(chain.family, TableFamily::Other(_));
-        if !is_forward || is_ours || !is_ip || is_of_firewalld(chain) {
+        if !is_forward || is_ours || !is_ip || is_firewalld(chain) {
             continue;
         }
         let is_drop = chain.policy == Policy::Drop;
@@ -163,26 +157,26 @@ pub(super) fn in_nftables(chains: &[Chain]) -> Vec<Found> {
             TableFamily::Ip => &["iptables-nft", "iptables"],
             _ => &["ip6tables-nft", "ip6tables"],
         };
-        let is_of_iptables =
+        let is_iptables =
             family != TableFamily::Inet && chain.table == "filter" && chain.name == "FORWARD";
-        if is_of_iptables {
+        if is_iptables {
             let has = |name: &str| {
                 let mut of_table = chains
                     .iter()
                     .filter(|other| (other.family, &other.table) == (family, &chain.table));
                 of_table.any(|other| other.name == name)
             };
-            let (owner, way) = of_iptables(programs, has);
-            found.push(Found {
+            let (owner, backend) = iptables_owner(programs, has);
+            found.push(DetectedFirewall {
                 owner,
-                way: Way::Iptables(way),
+                backend: Backend::Iptables(backend),
                 family,
                 is_drop,
             });
         } else if is_drop {
-            found.push(Found {
+            found.push(DetectedFirewall {
                 owner: Owner::Unknown,
-                way: Way::Natively(NftChain {
+                backend: Backend::Nft(NftChain {
                     family,
                     table: chain.table.clone(),
                     name: chain.name.clone(),
@@ -195,12 +189,12 @@ pub(super) fn in_nftables(chains: &[Chain]) -> Vec<Found> {
     found
 }
 
-fn is_of_firewalld(chain: &Chain) -> bool {
+fn is_firewalld(chain: &Chain) -> bool {
     chain.family == TableFamily::Inet && chain.table == "firewalld"
 }
 
-/// Whose an iptables is that has these chains, and where rules of ours go.
-pub(super) fn of_iptables(
+/// The owner of an iptables table with these chains, and the chain for our rules.
+pub(super) fn iptables_owner(
     programs: &'static [&'static str],
     has: impl Fn(&str) -> bool,
 ) -> (Owner, IptablesChain) {
@@ -208,7 +202,7 @@ pub(super) fn of_iptables(
         .into_iter()
         .find(|name| has(name));
     let (owner, chain) = if has("DOCKER-USER") {
-        // Docker puts a jump to it ahead of all that is its own, and leaves what is in it alone.
+        // Docker jumps to it before its own rules, and never changes it.
         (Owner::Docker, "DOCKER-USER")
     } else if ufw.is_some() {
         (Owner::Ufw, "FORWARD")
@@ -232,8 +226,8 @@ mod tests {
 
     use super::*;
 
-    fn chain(place: &str, policy: Policy) -> Chain {
-        let words: Vec<&str> = place.split(' ').collect();
+    fn chain(spec: &str, policy: Policy) -> Chain {
+        let words: Vec<&str> = spec.split(' ').collect();
         let family = match words[0] {
             "ip" => TableFamily::Ip,
             "ip6" => TableFamily::Ip6,
@@ -251,7 +245,7 @@ mod tests {
 
     fn chains(dropping: &str, others: &[&str]) -> Vec<Chain> {
         let mut chains = vec![chain(dropping, Policy::Drop)];
-        chains.extend(others.iter().map(|place| chain(place, Policy::Accept)));
+        chains.extend(others.iter().map(|spec| chain(spec, Policy::Accept)));
         chains
     }
 
@@ -261,42 +255,42 @@ mod tests {
     #[case("ip filter FORWARD hook", &["ip filter DOCKER-USER"], "docker", "DOCKER-USER")]
     #[case("ip filter FORWARD hook", &["ip6 filter DOCKER-USER"], "iptables", "FORWARD")]
     #[case("ip filter FORWARD hook", &["ip filter ufw-user-forward"], "ufw", "FORWARD")]
-    fn owners_of_iptables_are_known_by_their_chains(
+    fn the_owner_of_iptables_is_detected_by_its_chains(
         #[case] dropping: &str,
         #[case] others: &[&str],
         #[case] owner: &str,
         #[case] into: &str,
     ) {
-        let found = in_nftables(&chains(dropping, others));
-        let Way::Iptables(way) = &found[0].way else {
+        let found = detect(&chains(dropping, others));
+        let Backend::Iptables(backend) = &found[0].backend else {
             panic!("{found:?}");
         };
-        assert_eq!((found[0].owner.name(), way.chain), (owner, into));
+        assert_eq!((found[0].owner.name(), backend.chain), (owner, into));
         assert!(found[0].is_drop && found.len() == 1);
     }
 
     #[test]
-    fn a_chain_of_nobody_we_know_is_named_by_its_place() {
-        let found = in_nftables(&chains("inet mine forward hook", &[]));
+    fn an_unknown_nft_chain_is_named_by_table_and_chain() {
+        let found = detect(&chains("inet mine forward hook", &[]));
         let text = found[0].to_string();
         assert_eq!(text, "nftables (table inet mine forward)");
-        assert!(!found[0].can_be_told());
+        assert!(!found[0].is_configurable());
         let remedy = found[0].remedy(&["10.9.0.0/16".parse().unwrap()]);
         let line = "nft insert rule inet mine forward ip saddr 10.9.0.0/16 accept";
         assert!(remedy.contains(line), "{remedy}");
     }
 
     #[test]
-    fn firewalld_drops_whatever_its_policy_says() {
+    fn firewalld_drops_whatever_its_policy_is() {
         let firewalld = chain("inet firewalld filter_FORWARD hook", Policy::Accept);
-        let found = in_nftables(&[firewalld]);
+        let found = detect(&[firewalld]);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].owner, found[0].is_drop), (Owner::Firewalld, true));
     }
 
     #[test]
-    fn who_forwards_everything_is_nobody_in_the_way() {
-        let found = in_nftables(&[
+    fn accepting_own_and_non_base_chains_are_ignored() {
+        let found = detect(&[
             chain("inet mine forward hook", Policy::Accept),
             chain("inet headcni forward hook", Policy::Drop),
             chain("inet mine plain", Policy::Drop),
@@ -305,15 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn only_packets_of_its_family_get_to_a_chain() {
+    fn a_chain_handles_only_packets_of_its_family() {
         let (v4, v6) = ("10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap());
-        for (place, expected) in [
+        for (spec, expected) in [
             ("ip filter FORWARD hook", (true, false)),
             ("ip6 filter FORWARD hook", (false, true)),
             ("inet mine forward hook", (true, true)),
         ] {
-            let found = in_nftables(&chains(place, &[]));
-            assert_eq!((found[0].concerns(&v4), found[0].concerns(&v6)), expected);
+            let found = detect(&chains(spec, &[]));
+            assert_eq!((found[0].handles(&v4), found[0].handles(&v6)), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the network is.
+//! Reads the state of the host network from the kernel.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,63 +13,54 @@ use ruleset::{Fingerprint, Sets, Table};
 
 use super::desired::Family;
 use super::plan::{FORWARD_IPV4, FORWARD_IPV6, accept_ra, uplinks};
-use super::{Desired, Memory, Mesh, NetworkError, Sockets};
+use super::{Desired, HostnetError, HostnetRecord, MeshRoutes, Sockets};
 
-/// How the network is, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// By their names below `/proc/sys/net`; those that don't exist are left out.
+    /// By names relative to `/proc/sys/net`; those that do not exist are omitted.
     pub sysctls: BTreeMap<String, String>,
-    /// All links.
     pub links: Vec<Link>,
-    /// All addresses that can be sent from.
+    /// Addresses that can be a source.
     pub addresses: Vec<Address>,
-    /// All routes.
     pub routes: Vec<Route>,
-    /// All rules by destination.
     pub rules: Vec<DestinationRule>,
-    /// All permanent neighbours.
+    /// Permanent ones.
     pub neighbours: Vec<Neighbour>,
-    /// What links can do, by their numbers, as far as it may have to be changed.
+    /// ethtool features of the links that may have to be tuned, by link index.
     pub features: BTreeMap<u32, Features>,
-    /// nftables.
     pub tables: Tables,
 }
 
 /// Our nftables tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// The one with the rules for pods.
+    /// `inet headcni`.
     pub pods: Option<TableState>,
-    /// The one with the hostPorts.
+    /// `inet headcni-ports`.
     pub ports: Option<TableState>,
-    /// Whether the former knows all networks that pods reach under their own address.
-    pub knows_cluster: bool,
-    /// Whether the latter knows them.
-    pub knows_excluded: bool,
-    /// Whether the former's other sets hold what they should.
+    /// The masquerade sets hold all prefixes of the cluster.
+    pub covers_cluster: bool,
+    /// The hostPort sets hold them.
+    pub covers_excluded: bool,
+    /// The other sets of `inet headcni` are as desired.
     pub has_contents: bool,
-    /// The hostPorts that are published.
     pub published: Vec<HostPort>,
-    /// The pods that may reach themselves by theirs.
+    /// Pods that may reach themselves by their hostPorts.
     pub hairpins: Vec<IpAddr>,
 }
 
-/// A table that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableState {
-    /// Its version, if it says one.
     pub version: Option<u32>,
-    /// How it looks.
-    pub mark: Fingerprint,
+    pub fingerprint: Fingerprint,
 }
 
 impl Observed {
-    pub(super) fn look(
+    pub(super) fn read(
         sockets: &Sockets,
         desired: &Desired,
-        memory: &Memory,
-    ) -> Result<Self, NetworkError> {
+        record: &HostnetRecord,
+    ) -> Result<Self, HostnetError> {
         let route = &sockets.route;
         let mut observed = Self {
             sysctls: BTreeMap::new(),
@@ -79,34 +70,36 @@ impl Observed {
             rules: net::destination_rules(route)?,
             neighbours: net::permanent_neighbours(route)?,
             features: BTreeMap::new(),
-            tables: Tables::look(&sockets.netfilter, desired)?,
+            tables: Tables::read(&sockets.netfilter, desired)?,
         };
-        observed.features = observed.features_of_links(desired, memory);
+        observed.features = observed.features_of_links(desired, record);
         if desired.has(Family::Ipv4) {
-            observed.read(FORWARD_IPV4)?;
+            observed.read_sysctl(FORWARD_IPV4)?;
         }
         if desired.has(Family::Ipv6) {
-            observed.read(FORWARD_IPV6)?;
-            for name in observed.listeners() {
-                observed.read(&name)?;
+            observed.read_sysctl(FORWARD_IPV6)?;
+            for name in observed.accept_ra_sysctls() {
+                observed.read_sysctl(&name)?;
             }
         }
         Ok(observed)
     }
 
-    /// The mesh's link, if it is there.
-    pub(super) fn mesh_link(&self, mesh: &Mesh) -> Option<&Link> {
+    pub(super) fn mesh_link(&self, mesh: &MeshRoutes) -> Option<&Link> {
         self.links.iter().find(|link| link.name == mesh.link)
     }
 
-    /// Of links that are to be tuned, or were. Who can't be asked is as good as one that can't do it:
-    /// only speed is lost.
-    fn features_of_links(&self, desired: &Desired, memory: &Memory) -> BTreeMap<u32, Features> {
-        let is_known = |link: &&Link| memory.features.contains_key(&link.name);
+    /// Of links that are tuned or were. A link that cannot be queried is not tuned: only speed is lost.
+    fn features_of_links(
+        &self,
+        desired: &Desired,
+        record: &HostnetRecord,
+    ) -> BTreeMap<u32, Features> {
+        let is_on_record = |link: &&Link| record.features.contains_key(&link.name);
         let links: Vec<&Link> = if desired.has_tuned_links() {
             uplinks(desired, self)
         } else {
-            self.links.iter().filter(is_known).collect()
+            self.links.iter().filter(is_on_record).collect()
         };
         if links.is_empty() {
             return BTreeMap::new();
@@ -114,12 +107,12 @@ impl Observed {
         let Ok(Some(ethtool)) = Ethtool::open() else {
             return BTreeMap::new();
         };
-        let ask = |link: &&Link| Some((link.index, ethtool.features(link.index).ok()??));
-        links.iter().filter_map(ask).collect()
+        let query = |link: &&Link| Some((link.index, ethtool.features(link.index).ok()??));
+        links.iter().filter_map(query).collect()
     }
 
-    fn read(&mut self, name: &str) -> Result<(), NetworkError> {
-        let value = sysctl::get(name).map_err(|source| NetworkError::Sysctl {
+    fn read_sysctl(&mut self, name: &str) -> Result<(), HostnetError> {
+        let value = sysctl::get(name).map_err(|source| HostnetError::Sysctl {
             attempt: "read",
             name: name.to_owned(),
             source,
@@ -130,19 +123,18 @@ impl Observed {
         Ok(())
     }
 
-    /// The sysctls that say whether links listen to routers, of those links that may: while the node
-    /// doesn't forward all but the pods' may, and then those that a router's default route leads by.
-    fn listeners(&self) -> Vec<String> {
+    /// `accept_ra` of the links that may accept router advertisements: all but the pods' while the node
+    /// does not forward, then only those with a default route from a router.
+    fn accept_ra_sysctls(&self) -> Vec<String> {
         let is_forwarding = self.sysctls.get(FORWARD_IPV6).is_some_and(|on| on == "1");
-        let may_listen = |link: &&Link| {
+        let may_accept = |link: &&Link| {
             let is_pods = link.group == ruleset::LINK_GROUP || link.name == "lo";
             !is_pods && (!is_forwarding || self.has_router(link.index))
         };
-        let links = self.links.iter().filter(may_listen);
+        let links = self.links.iter().filter(may_accept);
         links.map(|link| accept_ra(&link.name)).collect()
     }
 
-    /// Whether a default route by this link came from a router.
     fn has_router(&self, index: u32) -> bool {
         self.routes.iter().any(|route| {
             let is_by_link = matches!(route.kind, RouteKind::Via { link, .. } if link == index);
@@ -152,13 +144,13 @@ impl Observed {
 }
 
 impl Tables {
-    fn look(socket: &Socket, desired: &Desired) -> Result<Self, NetworkError> {
+    fn read(socket: &Socket, desired: &Desired) -> Result<Self, HostnetError> {
         let covers = |sets| or_missing(ruleset::covers(socket, sets, &desired.cluster), false);
         Ok(Self {
-            pods: TableState::look(socket, Table::Pods)?,
-            ports: TableState::look(socket, Table::Ports)?,
-            knows_cluster: covers(Sets::Cluster)?,
-            knows_excluded: covers(Sets::Excluded)?,
+            pods: TableState::read(socket, Table::Pods)?,
+            ports: TableState::read(socket, Table::Ports)?,
+            covers_cluster: covers(Sets::Cluster)?,
+            covers_excluded: covers(Sets::Excluded)?,
             has_contents: or_missing(ruleset::has_contents(socket, &desired.contents), false)?,
             published: or_no_table(host_ports::list(socket))?,
             hairpins: or_no_table(host_ports::hairpins(socket))?,
@@ -167,26 +159,27 @@ impl Tables {
 }
 
 impl TableState {
-    fn look(socket: &Socket, table: Table) -> Result<Option<Self>, NetError> {
+    fn read(socket: &Socket, table: Table) -> Result<Option<Self>, NetError> {
         let installed = ruleset::installed(socket, table)?;
-        let mark = ruleset::fingerprint(socket, table)?;
-        Ok(installed.zip(mark).map(|(installed, mark)| Self {
-            version: installed.version,
-            mark,
-        }))
+        let fingerprint = ruleset::fingerprint(socket, table)?;
+        Ok(installed
+            .zip(fingerprint)
+            .map(|(installed, fingerprint)| Self {
+                version: installed.version,
+                fingerprint,
+            }))
     }
 }
 
-/// What is in a table that isn't there.
-fn or_no_table<T: Default>(answer: Result<T, HostPortError>) -> Result<T, NetworkError> {
+/// A missing table is empty.
+fn or_no_table<T: Default>(answer: Result<T, HostPortError>) -> Result<T, HostnetError> {
     match answer {
         Err(HostPortError::NoTable) => Ok(T::default()),
         Err(HostPortError::Net(error)) => Err(error.into()),
-        answer => answer.map_err(NetworkError::HostPort),
+        answer => answer.map_err(HostnetError::HostPort),
     }
 }
 
-/// What is said of a table that isn't there.
 fn or_missing<T>(answer: Result<T, NetError>, missing: T) -> Result<T, NetError> {
     match answer {
         Err(error) if error.is(Errno::NOENT) => Ok(missing),

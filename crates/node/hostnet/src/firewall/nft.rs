@@ -1,31 +1,31 @@
-//! Chains of nftables that somebody keeps by hand: they are read, and never written.
+//! Unknown nftables chains: read, never written.
 
 use ipnet::IpNet;
 
-use super::found::NftChain;
-use super::{FirewallError, run_well};
+use super::detect::NftChain;
+use super::{FirewallError, run_ok};
 
-/// Words that may stand in a rule that lets through whatever it matches.
-const HARMLESS: [&str; 5] = ["counter", "packets", "bytes", "accept", "comment"];
+/// Words of a rule that are no match expression.
+const NO_MATCH: [&str; 5] = ["counter", "packets", "bytes", "accept", "comment"];
 
-/// Which of the networks a chain drops.
+/// The networks that a chain drops.
 pub(super) fn dropped(chain: &NftChain, networks: &[IpNet]) -> Result<Vec<IpNet>, FirewallError> {
     let family = chain.family.name();
-    let listing = run_well("nft", &["list", "chain", family, &chain.table, &chain.name])?;
+    let listing = run_ok("nft", &["list", "chain", family, &chain.table, &chain.name])?;
     let accepts: Vec<(&str, IpNet)> = listing.lines().filter_map(accept).collect();
     let is_dropped = |network: &&IpNet| {
-        let lets = |wanted: &str| {
+        let accepts_field = |wanted: &str| {
             let mut accepts = accepts.iter();
             accepts.any(|(field, covered)| *field == wanted && covered.contains(*network))
         };
-        !(lets("saddr") && lets("daddr"))
+        !(accepts_field("saddr") && accepts_field("daddr"))
     };
     Ok(networks.iter().filter(is_dropped).copied().collect())
 }
 
-/// Source or destination, and the network that a rule lets through.
+/// The field and the prefix that a rule accepts.
 fn accept(line: &str) -> Option<(&'static str, IpNet)> {
-    // What is in quotes is a comment.
+    // Quoted parts are comments.
     let line: String = line.split('"').step_by(2).collect();
     let mut words = line.split_whitespace();
     if !["ip", "ip6"].contains(&words.next()?) {
@@ -38,7 +38,7 @@ fn accept(line: &str) -> Option<(&'static str, IpNet)> {
     };
     let network = words.next()?.parse().ok()?;
     let mut rest = words.clone();
-    let is_plain = rest.all(|word| HARMLESS.contains(&word) || word.parse::<u64>().is_ok());
+    let is_plain = rest.all(|word| NO_MATCH.contains(&word) || word.parse::<u64>().is_ok());
     (is_plain && words.any(|word| word == "accept")).then_some((field, network))
 }
 
@@ -60,10 +60,7 @@ mod tests {
     #[case("ip saddr @mine accept", None)]
     #[case("type filter hook forward priority filter; policy drop;", None)]
     #[case("", None)]
-    fn a_rule_that_accepts_a_network_is_understood(
-        #[case] line: &str,
-        #[case] expected: Option<&str>,
-    ) {
+    fn a_rule_that_accepts_a_prefix_is_parsed(#[case] line: &str, #[case] expected: Option<&str>) {
         assert_eq!(accept(line).map(|(field, _)| field), expected);
     }
 }

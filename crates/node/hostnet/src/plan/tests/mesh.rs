@@ -1,50 +1,50 @@
-//! What the plan does for the mesh.
+//! Rules, routes and tuning for the mesh.
 
 use net::Mark;
 use net::ethtool::{Features, Switch};
 
 use super::*;
-use crate::Mesh;
+use crate::MeshRoutes;
 use node_config::Mode;
 
-const REMOTES: &str = "10.244.4.0/24,10.244.5.0/24,fd00:244:0:4::/64";
+const PEER_ROUTES: &str = "10.244.4.0/24,10.244.5.0/24,fd00:244:0:4::/64";
 
-fn mesh() -> Mesh {
-    Mesh {
+fn mesh() -> MeshRoutes {
+    MeshRoutes {
         link: "headcni01".to_owned(),
-        remotes: networks(REMOTES),
-        ..Mesh::default()
+        peer_routes: networks(PEER_ROUTES),
+        ..MeshRoutes::default()
     }
 }
 
-fn with(mesh: &Mesh) -> Desired {
+fn with(mesh: &MeshRoutes) -> Desired {
     with_config(&Config::default(), mesh)
 }
 
-fn with_config(config: &Config, mesh: &Mesh) -> Desired {
+fn with_config(config: &Config, mesh: &MeshRoutes) -> Desired {
     let base = networks("10.244.0.0/16,fd00:244::/56");
     Desired::new(config, &networks(LOCAL), &base, Some(mesh)).unwrap()
 }
 
-/// A node on which all is as it should be but for the mesh, whose link is there.
+/// A node in order that has the mesh link, but no mesh routes.
 fn before() -> Observed {
     let mut observed = in_order();
     observed.links.push(link(7, "headcni01"));
     observed
 }
 
-/// One on which that is in order as well.
+/// A node in order with mesh routes.
 fn with_mesh(desired: &Desired) -> Observed {
     let mut observed = before();
-    for action in plan(desired, &observed.clone(), &memory()) {
+    for action in plan(desired, &observed.clone(), &record()) {
         match action {
-            Action::AddRoute(network) => observed.routes.push(unreachable(network)),
-            Action::SetRoutes(routes) => observed.routes.extend(routes),
+            Action::AddUnreachableRoute(network) => observed.routes.push(unreachable(network)),
+            Action::ReplaceMeshRoutes(routes) => observed.routes.extend(routes),
             Action::AddRule(rule) => observed.rules.push(rule),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(plan(desired, &observed, &memory()), []);
+    assert_eq!(plan(desired, &observed, &record()), []);
     observed
 }
 
@@ -100,28 +100,28 @@ fn rules_of_mesh() -> Vec<DestinationRule> {
 }
 
 #[test]
-fn a_part_that_somebody_else_would_get_leads_nowhere() {
-    let mesh = Mesh {
-        stolen: networks("10.244.4.0/25,fd00:244:0:4::9/128"),
+fn a_shadowed_prefix_is_unreachable() {
+    let mesh = MeshRoutes {
+        shadowed: networks("10.244.4.0/25,fd00:244:0:4::9/128"),
         ..mesh()
     };
     let observed = with_mesh(&with(&mesh));
-    for stolen in ["10.244.4.0/25", "fd00:244:0:4::9/128"] {
-        assert!(observed.routes.contains(&all(stolen)), "{stolen}");
+    for shadowed in ["10.244.4.0/25", "fd00:244:0:4::9/128"] {
+        assert!(observed.routes.contains(&all(shadowed)), "{shadowed}");
     }
-    // It is a way again when the other one is gone.
-    let given_back = plan(&with(&self::mesh()), &observed, &memory());
-    let [Action::RemoveRoutes(routes)] = given_back.as_slice() else {
-        panic!("{given_back:?}");
+    // The route returns when the other peer is gone.
+    let restored = plan(&with(&self::mesh()), &observed, &record());
+    let [Action::RemoveMeshRoutes(routes)] = restored.as_slice() else {
+        panic!("{restored:?}");
     };
     assert_eq!(routes.len(), 2);
 }
 
 #[test]
-fn ways_come_before_the_rules_that_lead_to_them() {
+fn routes_come_before_the_rules_that_select_them() {
     let (ours, ours6) = (Some("10.244.3.1"), Some("fd00:244:0:3::1"));
-    let mut expected: Vec<Action> = cluster().map(Action::AddRoute).into();
-    expected.push(Action::SetRoutes(vec![
+    let mut expected: Vec<Action> = cluster().map(Action::AddUnreachableRoute).into();
+    expected.push(Action::ReplaceMeshRoutes(vec![
         all("0.0.0.0/0"),
         all("::/0"),
         to("10.244.4.0/24", None, ours),
@@ -129,15 +129,15 @@ fn ways_come_before_the_rules_that_lead_to_them() {
         to("fd00:244:0:4::/64", None, ours6),
     ]));
     expected.extend(rules_of_mesh().into_iter().map(Action::AddRule));
-    assert_eq!(plan(&with(&mesh()), &before(), &memory()), expected);
+    assert_eq!(plan(&with(&mesh()), &before(), &record()), expected);
 }
 
 #[test]
-fn without_a_mesh_all_of_it_goes_in_reverse() {
+fn without_a_mesh_everything_is_removed_in_reverse() {
     let observed = with_mesh(&with(&mesh()));
-    let actions = plan(&desired(), &observed, &memory());
+    let actions = plan(&desired(), &observed, &record());
     let (actions, last) = actions.split_at(actions.len() - 2);
-    assert_eq!(last, cluster().map(Action::RemoveRoute));
+    assert_eq!(last, cluster().map(Action::RemoveUnreachableRoute));
     let (last, rules) = actions.split_last().unwrap();
     let mut priorities = Vec::new();
     for action in rules {
@@ -147,7 +147,7 @@ fn without_a_mesh_all_of_it_goes_in_reverse() {
         priorities.push(rule.priority);
     }
     assert_eq!(priorities, [5200, 5200, 5195, 5195]);
-    let Action::RemoveRoutes(routes) = last else {
+    let Action::RemoveMeshRoutes(routes) = last else {
         panic!("{last:?}");
     };
     assert_eq!(routes.len(), 5);
@@ -158,48 +158,52 @@ fn without_a_mesh_all_of_it_goes_in_reverse() {
 #[rstest]
 #[case::missing(None)]
 #[case::off(Some(false))]
-fn without_its_link_only_what_protects_is_made(#[case] link_state: Option<bool>) {
+fn without_its_link_only_unreachable_routes_are_added(#[case] link_state: Option<bool>) {
     let desired = with(&mesh());
     let mut observed = in_order();
     observed.links.extend(link_state.map(|is_up| Link {
         is_up,
         ..link(7, "headcni01")
     }));
-    let actions = plan(&desired, &observed, &memory());
-    let protecting = Action::SetRoutes(vec![all("0.0.0.0/0"), all("::/0")]);
-    assert_eq!(actions[..2], cluster().map(Action::AddRoute));
-    assert_eq!(actions[2], protecting);
+    let actions = plan(&desired, &observed, &record());
+    let unreachable_defaults = Action::ReplaceMeshRoutes(vec![all("0.0.0.0/0"), all("::/0")]);
+    assert_eq!(actions[..2], cluster().map(Action::AddUnreachableRoute));
+    assert_eq!(actions[2], unreachable_defaults);
     assert_eq!(actions.len(), 3 + rules_of_mesh().len());
 }
 
 #[test]
-fn a_link_of_ours_that_is_off_is_switched_on_before_routes_lead_by_it() {
-    let ours = Mesh {
-        is_ours: true,
+fn a_managed_link_is_set_up_before_its_routes() {
+    let ours = MeshRoutes {
+        is_managed: true,
         ..mesh()
     };
     let desired = with(&ours);
     let mut observed = with_mesh(&desired);
-    // The routes go with it.
+    // Its routes vanish with it.
     let is_by_link = |route: &Route| matches!(route.kind, RouteKind::Via { link: 7, .. });
     observed.routes.retain(|route| !is_by_link(route));
     let found = observed.links.iter_mut().find(|link| link.index == 7);
     found.unwrap().is_up = false;
-    let [switched, set] = plan(&desired, &observed, &memory()).try_into().unwrap();
-    let expected = Action::SwitchOn {
+    let [switched, set] = plan(&desired, &observed, &record()).try_into().unwrap();
+    let expected = Action::SetLinkUp {
         link: 7,
         name: "headcni01".to_owned(),
     };
     assert_eq!(switched, expected);
     assert!(
-        matches!(&set, Action::SetRoutes(routes) if routes.iter().all(is_by_link)),
+        matches!(&set, Action::ReplaceMeshRoutes(routes) if routes.iter().all(is_by_link)),
         "{set:?}"
     );
-    assert_eq!(plan(&with(&mesh()), &observed, &memory()), [], "a host's");
+    assert_eq!(
+        plan(&with(&mesh()), &observed, &record()),
+        [],
+        "a link of the host's tailscaled"
+    );
 }
 
 #[test]
-fn routes_by_another_link_are_replaced_and_old_ones_removed() {
+fn routes_via_another_link_are_replaced_and_old_ones_removed() {
     let desired = with(&mesh());
     let mut observed = with_mesh(&desired);
     for route in &mut observed.routes {
@@ -209,59 +213,59 @@ fn routes_by_another_link_are_replaced_and_old_ones_removed() {
     }
     let gone = to("10.244.9.0/24", None, None);
     observed.routes.push(gone.clone());
-    let [set, removed] = plan(&desired, &observed, &memory()).try_into().unwrap();
+    let [set, removed] = plan(&desired, &observed, &record()).try_into().unwrap();
     assert!(
-        matches!(&set, Action::SetRoutes(routes) if routes.len() == 3),
+        matches!(&set, Action::ReplaceMeshRoutes(routes) if routes.len() == 3),
         "{set:?}"
     );
-    assert_eq!(removed, Action::RemoveRoutes(vec![gone]));
+    assert_eq!(removed, Action::RemoveMeshRoutes(vec![gone]));
 }
 
 #[test]
-fn a_second_way_to_a_node_is_removed_and_the_right_one_stays() {
+fn a_second_route_to_a_peer_is_removed() {
     let desired = with(&mesh());
     let mut observed = with_mesh(&desired);
-    let beside = Route {
+    let second = Route {
         metric: Some(1),
         ..to("10.244.4.0/24", None, None)
     };
-    observed.routes.push(beside.clone());
-    let expected = [Action::RemoveRoutes(vec![beside])];
-    assert_eq!(plan(&desired, &observed, &memory()), expected);
+    observed.routes.push(second.clone());
+    let expected = [Action::RemoveMeshRoutes(vec![second])];
+    assert_eq!(plan(&desired, &observed, &record()), expected);
 }
 
 #[test]
-fn routes_of_others_in_the_same_table_stay() {
+fn foreign_routes_in_the_same_table_stay() {
     let desired = with(&mesh());
     let mut observed = with_mesh(&desired);
     observed.routes.push(Route {
         protocol: 4,
         ..to("10.244.9.0/24", None, None)
     });
-    assert_eq!(plan(&desired, &observed, &memory()), []);
+    assert_eq!(plan(&desired, &observed, &record()), []);
 }
 
 #[test]
-fn addresses_of_pods_outside_the_nodes_networks_do_not_lead_away() {
+fn extra_host_routes_stay_on_this_node() {
     let outside = networks("10.244.200.9/32");
-    let mesh = Mesh {
-        outside: outside.clone(),
+    let mesh = MeshRoutes {
+        extra_host_routes: outside.clone(),
         ..mesh()
     };
-    let actions = plan(&with(&mesh), &before(), &memory());
+    let actions = plan(&with(&mesh), &before(), &record());
     let added = Action::AddRule(super::super::rule(outside[0]));
     assert!(actions.contains(&added), "{actions:?}");
 }
 
 #[test]
-fn where_tailscaled_is_in_a_namespace_of_its_own_routes_go_by_a_gateway() {
-    let mesh = Mesh {
+fn with_tailscaled_in_its_own_netns_routes_have_a_gateway() {
+    let mesh = MeshRoutes {
         via_ipv4: Some("169.254.7.2".parse().unwrap()),
         via_ipv6: Some("fe80::2".parse().unwrap()),
         ..mesh()
     };
-    let actions = plan(&with(&mesh), &before(), &memory());
-    let Action::SetRoutes(routes) = &actions[2] else {
+    let actions = plan(&with(&mesh), &before(), &record());
+    let Action::ReplaceMeshRoutes(routes) = &actions[2] else {
         panic!("{actions:?}");
     };
     let expected = [
@@ -277,14 +281,14 @@ fn where_tailscaled_is_in_a_namespace_of_its_own_routes_go_by_a_gateway() {
 }
 
 #[test]
-fn a_bridge_s_address_is_the_source_as_soon_as_it_is_there() {
+fn the_address_of_a_bridge_is_the_source_once_it_exists() {
     let mut config = Config::default();
     config.cni.mode = Mode::Bridge;
     let desired = with_config(&config, &mesh());
     let mut observed = before();
     observed.addresses.clear();
-    let routes = |observed: &Observed| match plan(&desired, observed, &memory()).remove(2) {
-        Action::SetRoutes(routes) => routes,
+    let routes = |observed: &Observed| match plan(&desired, observed, &record()).remove(2) {
+        Action::ReplaceMeshRoutes(routes) => routes,
         other => panic!("{other:?}"),
     };
     assert_eq!(routes(&observed)[2], to("10.244.4.0/24", None, None));
@@ -298,15 +302,15 @@ fn a_bridge_s_address_is_the_source_as_soon_as_it_is_there() {
 }
 
 #[test]
-fn a_family_that_pods_do_not_have_gets_nothing() {
+fn a_family_without_pods_gets_no_rules_or_routes() {
     let base = networks("10.244.0.0/16,fd00:244::/56");
     let local = networks("10.244.3.0/24");
     let desired = Desired::new(&Config::default(), &local, &base, Some(&mesh())).unwrap();
-    let actions = plan(&desired, &Observed::default(), &memory());
+    let actions = plan(&desired, &Observed::default(), &record());
     for action in &actions {
         match action {
             Action::AddRule(rule) => assert!(rule.to.addr().is_ipv4(), "{rule:?}"),
-            Action::SetRoutes(routes) => assert_eq!(routes, &[all("0.0.0.0/0")]),
+            Action::ReplaceMeshRoutes(routes) => assert_eq!(routes, &[all("0.0.0.0/0")]),
             _ => {}
         }
     }
@@ -321,7 +325,7 @@ fn features(udp: bool, list: bool) -> Features {
 }
 
 fn tuned() -> Desired {
-    with(&Mesh {
+    with(&MeshRoutes {
         tune_links: true,
         ..mesh()
     })
@@ -337,7 +341,7 @@ fn set_feature(feature: &str, switch: Switch) -> Action {
 }
 
 #[test]
-fn links_of_default_routes_are_tuned_and_get_back_what_they_had() {
+fn uplinks_are_tuned_and_restored() {
     let desired = tuned();
     let mut observed = with_mesh(&desired);
     let default = RouteKind::Via {
@@ -346,29 +350,33 @@ fn links_of_default_routes_are_tuned_and_get_back_what_they_had() {
     };
     let default = Route::new("0.0.0.0/0".parse().unwrap(), default, 3);
     observed.routes.push(default);
-    assert_eq!(plan(&desired, &observed, &memory()), [], "it can't be");
+    assert_eq!(plan(&desired, &observed, &record()), [], "no such feature");
     observed.features.insert(2, features(false, true));
     observed.features.insert(7, features(false, true));
-    let actions = plan(&desired, &observed, &memory());
+    let actions = plan(&desired, &observed, &record());
     let expected = [
         set_feature("rx-udp-gro-forwarding", Switch::On),
         set_feature("rx-gro-list", Switch::Off),
     ];
     assert_eq!(actions, expected);
-    let mut memory = memory();
-    memory.note(&desired, &observed, &actions);
+    let mut record = record();
+    record.add_planned(&desired, &observed, &actions);
     observed.features.insert(2, features(true, false));
-    assert_eq!(plan(&desired, &observed, &memory), []);
+    assert_eq!(plan(&desired, &observed, &record), []);
 
     let untuned = with(&mesh());
-    let actions = plan(&untuned, &observed, &memory);
+    let actions = plan(&untuned, &observed, &record);
     let expected = [
         set_feature("rx-gro-list", Switch::On),
         set_feature("rx-udp-gro-forwarding", Switch::Off),
     ];
     assert_eq!(actions, expected);
-    memory.note(&untuned, &observed, &actions);
-    memory.forget_old(&untuned);
+    record.add_planned(&untuned, &observed, &actions);
+    record.drop_undesired(&untuned);
     observed.features.insert(2, features(true, false));
-    assert_eq!(plan(&untuned, &observed, &memory), [], "others may now");
+    assert_eq!(
+        plan(&untuned, &observed, &record),
+        [],
+        "the administrator may change them now"
+    );
 }
