@@ -219,7 +219,7 @@ async fn config_changed(node_config: &mut Receiver<NodeConfig>, config: &Config)
     }
 }
 
-/// A watch that resumes after an outage may have no event for minutes, so a request must tell.
+/// A watch that resumes after an outage may have no event for minutes, so only a request shows that it is back.
 async fn is_reachable(client: &Client) -> bool {
     let answer = timeout(REQUEST_TIMEOUT, client.apiserver_version()).await;
     matches!(answer, Ok(Ok(_) | Err(kube::Error::Api(_))))
