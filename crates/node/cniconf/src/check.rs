@@ -1,4 +1,4 @@
-//! Documents are read back before they are written, by the code that the plugins read them with.
+//! Parses the files with the plugins' own code before they are written.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::document::Conflist;
 use super::error::CniConfError;
 
-/// The document and its text, if runtimes and plugins take it for what it is.
+/// The conflist and its text, if runtime and plugins accept it.
 pub(super) fn conflist(
     document: &Conflist,
     local: &[IpNet],
@@ -36,7 +36,7 @@ pub(super) fn conflist(
     Ok((read, text))
 }
 
-/// The text of `subnet.env`, if the plugin takes it for what it is.
+/// The text of `subnet.env`, if the plugin accepts it.
 pub(super) fn subnet_env(meant: &SubnetEnv, file: &Path) -> Result<String, CniConfError> {
     let text = meant.render();
     let misread = |trouble: String| CniConfError::Misread {
@@ -50,8 +50,7 @@ pub(super) fn subnet_env(meant: &SubnetEnv, file: &Path) -> Result<String, CniCo
     }
 }
 
-/// Reads a configuration list as libcni does and hands each plugin its part; the ranges that the
-/// first of them is told to lease from.
+/// Parses a conflist as libcni does; returns the ranges of the first plugin.
 fn ranges(list: &Value) -> Result<Vec<IpNet>, Error> {
     let name = list["name"].as_str().unwrap_or_default();
     NetworkName::new(name)?;

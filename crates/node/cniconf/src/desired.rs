@@ -1,8 +1,7 @@
-//! What the files should be. Pure: it follows from the settings and the node's networks.
+//! The desired contents of the files. Pure.
 //!
-//! The CNI configuration says all by itself, the ranges too. So pods start after a reboot when
-//! `/run` is empty and nobody can be asked, and a new PodCIDR is one rename away. `subnet.env` is for
-//! configurations that others write.
+//! The conflist is self-contained, ranges included, so that pods start after a reboot while `/run` is
+//! empty and the API is unreachable. `subnet.env` is for conflists that others write.
 
 mod addresses;
 mod settings;
@@ -20,33 +19,23 @@ use super::error::CniConfError;
 use node_config::Dirs;
 use node_config::{Config, Mode, Strategy};
 
-/// The plugin of our own, and the one that gives addresses.
 const HEADCNI: &str = "headcni";
 const HEADCNI_IPAM: &str = "headcni-ipam";
 
-/// What should be in the files, and where they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
-    /// Where they are.
     pub dirs: Dirs,
-    /// The configuration that runtimes read.
     pub conflist: Value,
-    /// The same as it is written.
     pub conflist_text: String,
-    /// The node's subnets.
     pub subnet_env: SubnetEnv,
-    /// The same as they are written.
     pub subnet_env_text: String,
-    /// Whether configurations of others are set aside.
+    /// Whether other configurations are renamed.
     pub exclusive: bool,
-    /// In a few words, for people.
     pub summary: String,
 }
 
-/// What the files should be for a node whose pods get addresses of `local`, which are parts of the
-/// cluster's networks `base`. A family without a base has its local network for one.
-///
-/// Everything is read back as the plugins do, so that nothing is ever written that they refuse.
+/// Computes the files for the pod CIDRs `local` and the cluster CIDRs `base`. Without a cluster CIDR of
+/// a family, the pod CIDR is used.
 pub fn desired(
     config: &Config,
     local: &[IpNet],
@@ -87,7 +76,7 @@ fn native(config: &Config, addresses: &Addresses) -> Result<Conflist, CniConfErr
     let given = ["portMappings", "bandwidth"]
         .into_iter()
         .filter(|name| is_free(name));
-    // A MAC that a later plugin sets is not the one that the node knows: it is ours to set.
+    // A MAC set by a later plugin would differ from the node's neighbour entry.
     let capabilities = given.chain(["ips", "mac"]).map(|name| (name, true));
     let headcni = Headcni {
         kind: HEADCNI,
@@ -199,7 +188,6 @@ fn ipam(
     })
 }
 
-/// The plugins for the end of the chain, each once.
 fn others(config: &Config, first: &str) -> Result<Vec<Map<String, Value>>, CniConfError> {
     let mut others: Vec<Map<String, Value>> = Vec::new();
     for plugin in &config.cni.cni_plugins {
@@ -247,8 +235,7 @@ fn subnet_env(config: &Config, addresses: &Addresses) -> SubnetEnv {
             gateway: gateway.filter(|gateway| net.contains(gateway)),
         }],
     });
-    // The node decides about masquerading, even if it decides that there is none: a delegate that
-    // took it over would hide pods' addresses from pods on other nodes.
+    // Masquerading is decided by the node: a delegate would hide pod IPs from other nodes.
     let is_left_to_the_bridge = config.cni.mode == Mode::Bridge && config.cni.bridge.ip_masq;
     SubnetEnv {
         families: families.collect(),

@@ -1,4 +1,4 @@
-//! The documents that runtimes read, key by key and in the order in which people read them.
+//! The conflist, with keys in a readable order.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,6 @@ pub(super) struct Conflist {
     pub(super) plugins: Vec<Plugin>,
 }
 
-/// A member of the list.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Plugin {
@@ -37,7 +36,6 @@ pub(super) struct Headcni {
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) ipam: Ipam,
-    /// What a runtime may pass to the plugin.
     pub(super) capabilities: BTreeMap<&'static str, bool>,
     pub(super) mtu: u32,
     pub(super) pod_cidr: String,
@@ -87,15 +85,14 @@ pub(super) struct Bridge {
     pub(super) ipam: Ipam,
 }
 
-/// Who gives addresses, and which.
 #[derive(Debug, Serialize)]
 pub(super) struct Ipam {
     #[serde(rename = "type")]
     pub(super) kind: String,
-    /// The one range, if there is one only.
+    /// Set if there is only one range.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(super) range: Option<Range>,
-    /// A pod gets an address of each set.
+    /// A pod gets one address from each set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ranges: Vec<[Range; 1]>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! Makes the files what they should be, and says what had to be done for it.
+//! Writes the desired files and reports the repairs.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -18,17 +18,15 @@ use node_core::files;
 /// For runtimes, which are root: <https://www.cisecurity.org/benchmark/kubernetes>, 1.1.9.
 const CONFLIST_MODE: u32 = 0o600;
 const SUBNET_ENV_MODE: u32 = 0o644;
-/// No subnet file is larger.
 const MAX_SUBNET_ENV_BYTES: u64 = 64 * 1024;
 
-/// How the files are.
+/// The state of the files after a reconcile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ensured {
-    /// What is in place, for people.
+    /// A summary.
     pub message: String,
-    /// What was not as it should be, and is now.
     pub repairs: Vec<String>,
-    /// What is not ours to mend.
+    /// Problems that an operator must fix.
     pub warnings: Vec<String>,
 }
 
@@ -47,10 +45,8 @@ impl From<Ensured> for node_core::reconcile::Reconciled {
     }
 }
 
-/// Makes the files what they should be.
-///
-/// What one of them lacks doesn't keep the others from being written. Ours is there before others
-/// are set aside, so that there is a configuration at any time.
+/// Writes the files. An error of one does not stop the others. Our conflist is written before other
+/// configurations are renamed, so that there is always one.
 pub fn ensure(desired: &Desired) -> Result<Ensured, CniConfError> {
     let dirs = &desired.dirs;
     let mut outcome = Ensured {
@@ -58,7 +54,7 @@ pub fn ensure(desired: &Desired) -> Result<Ensured, CniConfError> {
         ..Ensured::default()
     };
     let mut errors = Vec::new();
-    // The subnets first: once a runtime sees the configuration, pods start.
+    // subnet.env first: pods start as soon as the runtime sees the conflist.
     let subnets = desired.subnet_env_text.as_bytes();
     for (path, contents, mode) in [
         (dirs.saved_subnet_env(), subnets, SUBNET_ENV_MODE),
@@ -85,7 +81,7 @@ pub fn ensure(desired: &Desired) -> Result<Ensured, CniConfError> {
     if let Some(ledger) = &mut ledger
         && is_written
     {
-        let settled = settle_others(desired, ledger, &ledger_path);
+        let settled = reconcile_others(desired, ledger, &ledger_path);
         note(settled, &mut outcome, &mut errors);
         match warnings(desired) {
             Ok(warnings) => outcome.warnings = warnings,
@@ -116,7 +112,7 @@ fn ensure_file(path: &Path, contents: &[u8], mode: u32) -> Result<Vec<String>, C
         .collect())
 }
 
-/// The ledger, with the directory that is about to be written to in it.
+/// The ledger, with the directory of `path` recorded.
 fn noted(dirs: &Dirs, path: &Path) -> Result<Ledger, CniConfError> {
     let mut ledger = Ledger::load(path);
     ledger.note_dir(&dirs.conf_dir);
@@ -124,7 +120,7 @@ fn noted(dirs: &Dirs, path: &Path) -> Result<Ledger, CniConfError> {
     Ok(ledger)
 }
 
-fn settle_others(
+fn reconcile_others(
     desired: &Desired,
     ledger: &mut Ledger,
     ledger_path: &Path,
@@ -147,13 +143,12 @@ fn settle_others(
     Ok(done)
 }
 
-/// Whether two paths lead to one directory.
 fn is_same_dir(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
     inode(one).is_some_and(|found| Some(found) == inode(other))
 }
 
-/// What would keep pods from starting although our files are right.
+/// Problems that prevent pods from starting although our files are correct.
 fn warnings(desired: &Desired) -> Result<Vec<String>, CniConfError> {
     let dirs = &desired.dirs;
     let mut warnings = Vec::new();
@@ -176,11 +171,10 @@ fn warnings(desired: &Desired) -> Result<Vec<String>, CniConfError> {
     Ok(warnings)
 }
 
-/// Every plugin that is executed.
 fn plugin_types(conflist: &Value) -> Vec<&str> {
     let plugins = conflist["plugins"].as_array().into_iter().flatten();
     let types = plugins.flat_map(|plugin| {
-        // headcni has its own one linked in.
+        // headcni links headcni-ipam.
         let ipam = plugin["ipam"]["type"].as_str();
         let executed = ipam.filter(|ipam| plugin["type"] != "headcni" || *ipam != "headcni-ipam");
         plugin["type"].as_str().into_iter().chain(executed)
@@ -188,22 +182,21 @@ fn plugin_types(conflist: &Value) -> Vec<&str> {
     types.collect()
 }
 
-/// What was found after a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// `subnet.env` is there, or there never was one.
+    /// `subnet.env` exists, or there is no copy.
     Nothing,
-    /// `subnet.env` was gone and is back.
+    /// `subnet.env` was restored.
     Subnets(SubnetEnv),
 }
 
-/// Puts `subnet.env` back after a reboot, from the copy that was kept: what was right before is
-/// right until it is known better. Also removes what a daemon that was killed has left.
+/// Restores `subnet.env` after a reboot from its saved copy, and deletes stale temporary files of a
+/// killed daemon.
 pub fn restore_after_boot(dirs: &Dirs) -> Result<Restored, CniConfError> {
     for dir in [&dirs.run_dir, &dirs.state_dir, &dirs.conf_dir] {
         if let Err(error) = files::remove_left_overs(dir) {
-            // They do no harm, and are removed another time.
-            tracing::debug!(dir = %dir.display(), %error, "left-overs of a write stay");
+            // Harmless; retried at the next start.
+            tracing::debug!(dir = %dir.display(), %error, "failed to delete stale temporary files");
         }
     }
     let (kept, wanted) = (dirs.saved_subnet_env(), dirs.subnet_env());

@@ -1,4 +1,4 @@
-//! Why the files are not as they should be, and what a person can do about it.
+//! Errors and their remedies.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -6,79 +6,57 @@ use std::{fmt, fs};
 
 use node_core::error::display_chain;
 
-/// Why the CNI configuration is not in its place.
 #[derive(Debug, thiserror::Error)]
 pub enum CniConfError {
-    /// The settings contradict each other, or what the plugins take.
+    /// An invalid setting.
     #[error("{key}{}{value} {trouble}", if value.is_empty() { "" } else { " " })]
     Setting {
-        /// A key of the daemon's configuration.
         key: &'static str,
-        /// What it says, if that may be shown.
+        /// Empty if it must not be shown.
         value: String,
-        /// What is wrong with it.
         trouble: String,
     },
-    /// The document would be refused by whoever reads it.
     #[error(
         "the CNI configuration that follows from these settings is refused, so it is not written"
     )]
     Refused(#[source] cni::Error),
-    /// The document was read back, and says something else than was meant.
     #[error(
         "{document} would be read as something else than was meant: {trouble}; it is not written"
     )]
     Misread {
-        /// Which document.
         document: &'static str,
-        /// What differs.
         trouble: String,
     },
-    /// The file system refuses.
     #[error("{action} {} ({remedy})", path.display())]
     File {
-        /// What was attempted.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// What to do about it.
         remedy: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Somebody writes a configuration again and again, with other contents each time.
+    /// Another program keeps writing a configuration with new contents.
     #[error(
         "{} has been set aside {times} times: stop whoever writes it, or set cni.exclusive to false",
         path.display()
     )]
-    Persistent {
-        /// The file.
-        path: PathBuf,
-        /// How often it came back.
-        times: u32,
-    },
-    /// What was kept over the reboot is of no use.
+    Persistent { path: PathBuf, times: u32 },
     #[error("the subnets in {} can't be restored", path.display())]
     Kept {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: api::SubnetEnvError,
     },
-    /// Several things at once.
     #[error("{}", .0.iter().map(Self::explained).collect::<Vec<_>>().join("; "))]
     Several(Vec<CniConfError>),
 }
 
 impl CniConfError {
-    /// With all causes, in one line.
+    /// One line with all causes.
     pub fn explained(&self) -> String {
         display_chain(self)
     }
 
-    /// One error of many.
     pub(super) fn all(mut errors: Vec<Self>) -> Result<(), Self> {
         match errors.len() {
             0 => Ok(()),
@@ -87,7 +65,6 @@ impl CniConfError {
         }
     }
 
-    /// `trouble` goes on after the key and its value.
     pub(super) fn setting(
         key: &'static str,
         value: impl fmt::Display,
@@ -110,7 +87,6 @@ impl CniConfError {
     }
 }
 
-/// What to do about an error of the file system.
 fn remedy(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ReadOnlyFilesystem => "mount its file system read-write".to_owned(),
@@ -128,7 +104,7 @@ fn remedy(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// The first thing above `path` that should be a directory and isn't.
+/// The first parent of `path` that is not a directory.
 fn obstacle(path: &Path) -> Option<String> {
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     let in_the_way = above.into_iter().rev().find(|dir| {
@@ -150,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_told_with_its_remedy_and_its_cause() {
+    fn an_error_has_a_remedy_and_a_cause() {
         let full = io::Error::from(ErrorKind::StorageFull);
         let error = CniConfError::file("write", Path::new("/etc/x"), full);
         assert_eq!(
@@ -166,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_is_named() {
+    fn a_parent_that_is_not_a_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::File::create(&file).unwrap();

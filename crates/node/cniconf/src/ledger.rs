@@ -1,7 +1,7 @@
-//! What was set aside and where, for the one who puts it back: a later daemon, or a person.
+//! Records which CNI configurations were renamed, and in which directory.
 //!
-//! The names in the directory say it too. So a ledger that is lost or damaged loses nothing, unless
-//! runtimes have been told to look into another directory since.
+//! The suffix of the files has the same information, so a lost ledger matters only if `cni.confDir`
+//! changed.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use node_core::files;
 
 const VERSION: u32 = 1;
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// The names in the directory tell of earlier ones.
+/// File names have earlier ones.
 const MOST_ENTRIES: usize = 1000;
 
 /// The file `set-aside.json`.
@@ -21,19 +21,18 @@ const MOST_ENTRIES: usize = 1000;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Ledger {
     version: u32,
-    /// Where our configuration is or was.
+    /// Directories with a conflist of ours.
     pub(super) conf_dirs: Vec<PathBuf>,
-    /// What was renamed there.
     pub(super) set_aside: Vec<SetAside>,
 }
 
-/// A configuration of somebody else.
+/// A renamed configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SetAside {
     pub(super) dir: PathBuf,
-    /// Its own name.
+    /// The original name.
     pub(super) name: String,
-    /// The name that it has now.
+    /// The current name.
     pub(super) aside: String,
 }
 
@@ -48,7 +47,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// What the file says; nothing if it is missing or damaged.
+    /// Empty if the file is missing or damaged.
     pub(super) fn load(path: &Path) -> Self {
         let read = match files::read_small(path, MAX_BYTES) {
             Ok(text) => serde_json::from_slice(&text).map_err(Into::into),
@@ -56,12 +55,12 @@ impl Ledger {
             Err(error) => Err(error),
         };
         read.unwrap_or_else(|error: io::Error| {
-            tracing::warn!(path = %path.display(), %error, "ledger is damaged and begun anew");
+            tracing::warn!(path = %path.display(), %error, "replacing damaged ledger");
             Self::default()
         })
     }
 
-    /// Writes it, unless it is on disk already.
+    /// Writes it if it changed.
     pub(super) fn save(&self, path: &Path) -> Result<(), CniConfError> {
         let failed = |error| CniConfError::file("write", path, error);
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
@@ -70,14 +69,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes where our configuration is going to be.
+    /// Records a directory of our conflist.
     pub(super) fn note_dir(&mut self, dir: &Path) {
         if !self.conf_dirs.iter().any(|known| known == dir) {
             self.conf_dirs.push(dir.to_owned());
         }
     }
 
-    /// Notes that a file is going to have another name.
+    /// Records a rename before it happens.
     pub(super) fn note_aside(&mut self, entry: SetAside) {
         if self.set_aside.contains(&entry) {
             return;
@@ -88,13 +87,11 @@ impl Ledger {
         self.set_aside.push(entry);
     }
 
-    /// Forgets a directory that has nothing of ours any more.
     pub(super) fn forget_dir(&mut self, dir: &Path) {
         self.conf_dirs.retain(|known| known != dir);
         self.forget_asides(dir);
     }
 
-    /// Forgets what was set aside in a directory.
     pub(super) fn forget_asides(&mut self, dir: &Path) {
         self.set_aside.retain(|entry| entry.dir != dir);
     }
@@ -105,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_never_grows_too_large_to_be_read() {
+    fn the_ledger_has_a_maximum_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("set-aside.json");
         let mut ledger = Ledger::default();
@@ -124,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_no_file_is_replaced_by_one() {
+    fn a_ledger_that_is_not_a_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("set-aside.json");
         std::os::unix::fs::symlink("/dev/zero", &path).unwrap();

@@ -1,9 +1,8 @@
 //! The files that container runtimes and the plugin read: the CNI configuration and `subnet.env`.
 //!
-//! [`desired`] says what they should be, [`ensure`] makes them so, [`watch`] tells when somebody has
-//! changed them, [`remove`] takes them away. A document that runtimes would refuse is never
-//! written, and nothing is withdrawn because somebody can't be reached. Configurations of others are
-//! set aside, never deleted.
+//! [`desired`] computes their contents, [`ensure`] writes them, [`watch`] reports changes, and
+//! [`remove`] deletes them. A conflist that the runtime would refuse is never written. Other CNI
+//! configurations are renamed, never deleted.
 
 mod check;
 mod desired;

@@ -1,8 +1,7 @@
-//! Configurations of others: set aside, so that ours is the one that counts, and put back.
+//! Renames other CNI configurations, so that the runtime loads ours, and restores them.
 //!
 //! `20-other.conflist` becomes `20-other.conflist.headcni-aside`, which no runtime loads. If that
-//! name is taken, a number follows. Nothing is ever lost: a file is renamed over an earlier one only
-//! if both say the same.
+//! name exists, a number follows. A file replaces an earlier one only if both are equal.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -21,29 +20,25 @@ use node_core::files;
 const SUFFIX: &str = ".headcni-aside";
 /// What libcni loads: <https://pkg.go.dev/github.com/containernetworking/cni/libcni#ConfFiles>.
 const EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
-/// More versions of one file are not kept.
 const MOST_VERSIONS: u32 = 100;
-/// More entries of a directory are not looked at.
 const MOST_ENTRIES: usize = 10_000;
-/// More files are not dealt with in one pass.
+/// Files per reconcile.
 const MOST_FILES: usize = 256;
-/// Larger files are not compared.
 const LARGEST_BYTES: u64 = 1024 * 1024;
 
-/// Whether runtimes load a file of this name.
 pub(super) fn is_config(name: &OsStr) -> bool {
     let extension = Path::new(name).extension();
     extension.is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
 }
 
-/// Every other configuration in a directory, in the order in which runtimes try them.
+/// The other configurations of a directory, in the order of the runtime.
 pub(super) fn others(dir: &Path) -> Result<Vec<OsString>, CniConfError> {
     let failed = |error| CniConfError::file("list", dir, error);
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)?.take(MOST_ENTRIES) {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        // What a link leads to counts: multus and others link directories.
+        // Follow symlinks: Multus links directories.
         if is_config(&name) && name != CONFLIST && !entry.path().is_dir() {
             names.push(name);
         }
@@ -52,7 +47,7 @@ pub(super) fn others(dir: &Path) -> Result<Vec<OsString>, CniConfError> {
     Ok(names)
 }
 
-/// Renames every other configuration in a directory, after it was noted in the ledger.
+/// Renames every other configuration of a directory, after recording it.
 pub(super) fn set_aside(
     dir: &Path,
     ledger: &mut Ledger,
@@ -83,7 +78,7 @@ pub(super) fn set_aside(
                 dir.join(&name).display(),
                 aside.display()
             )),
-            // Whoever made it has taken it away.
+            // Deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(CniConfError::file("set aside", &dir.join(&name), error)),
         }
@@ -91,7 +86,7 @@ pub(super) fn set_aside(
     Ok(done)
 }
 
-/// Puts back what was set aside in a directory, unless something else has the name by now.
+/// Restores renamed configurations, unless the name exists again.
 pub(super) fn put_back(dir: &Path, ledger: &mut Ledger) -> Result<Vec<String>, CniConfError> {
     let mut newest: Vec<Aside> = Vec::new();
     for aside in asides(dir)? {
@@ -118,10 +113,9 @@ pub(super) fn put_back(dir: &Path, ledger: &mut Ledger) -> Result<Vec<String>, C
     Ok(done)
 }
 
-/// What is set aside: its own name, its number, its name now.
+/// Original name, number and current name.
 type Aside = (OsString, u32, OsString);
 
-/// What is set aside in a directory.
 fn asides(dir: &Path) -> Result<Vec<Aside>, CniConfError> {
     let failed = |error| CniConfError::file("list", dir, error);
     let entries = match fs::read_dir(dir) {
@@ -166,13 +160,12 @@ fn aside_name(name: &OsStr, number: u32) -> OsString {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Nothing may be there.
+    /// The target must not exist.
     IfFree,
-    /// What is there says the same.
+    /// The target is equal.
     InPlaceOf,
 }
 
-/// The name to set a file aside under.
 fn place_for(dir: &Path, name: &OsStr, known: &[Aside]) -> Result<(OsString, How), CniConfError> {
     let of_this = known.iter().filter(|(own, ..)| own == name);
     let Some((_, number, newest)) = of_this.max_by_key(|(_, number, _)| *number) else {
@@ -190,7 +183,6 @@ fn place_for(dir: &Path, name: &OsStr, known: &[Aside]) -> Result<(OsString, How
     Ok((aside_name(name, number + 1), How::IfFree))
 }
 
-/// Whether two files are known to say the same.
 fn is_same(one: &Path, other: &Path) -> bool {
     let read = |path| files::read_small(path, LARGEST_BYTES).ok();
     read(one).is_some_and(|contents| Some(contents) == read(other))
@@ -201,7 +193,7 @@ fn rename(from: &Path, to: &Path, how: How) -> io::Result<()> {
         return fs::rename(from, to);
     }
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // File systems that can't do it, such as NFS. We are alone with these names.
+        // Not supported by this file system, such as NFS. Only headcni uses these names.
         Err(Errno::INVAL | Errno::NOSYS) if to.symlink_metadata().is_err() => fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS) => Err(ErrorKind::AlreadyExists.into()),
         done => Ok(done?),

@@ -1,4 +1,4 @@
-//! Takes everything away again: for `uninstall`.
+//! Deletes our files for `uninstall`.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::ledger::Ledger;
 use super::others;
 use node_config::{CONFLIST, Dirs};
 
-/// Removes our files and puts those of others back; says what was done. What is gone already is no
-/// error, and one that stays doesn't keep the others from going.
+/// Deletes our files and restores other configurations. Missing files are not an error, and an error
+/// does not stop the rest.
 pub fn remove(dirs: &Dirs) -> Result<Vec<String>, CniConfError> {
     let (mut done, mut errors) = (Vec::new(), Vec::new());
     let mut note = |result: Result<Vec<String>, CniConfError>| match result {
@@ -33,8 +33,7 @@ pub fn remove(dirs: &Dirs) -> Result<Vec<String>, CniConfError> {
     Ok(done)
 }
 
-/// Gives up a directory: others are back before ours goes, so that there is a configuration at any
-/// time.
+/// Restores other configurations before deleting ours, so that there is always one.
 pub(super) fn leave(dir: &Path, ledger: &mut Ledger) -> Result<Vec<String>, CniConfError> {
     let mut done = others::put_back(dir, ledger)?;
     done.extend(remove_file(&dir.join(CONFLIST))?);

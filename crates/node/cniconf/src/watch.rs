@@ -1,8 +1,7 @@
-//! Tells when somebody touches the files, or the directories on the way to them.
+//! Watches the files and their parent directories by inotify.
 //!
-//! Every directory from the root down is watched for the next one, so that one that is moved away,
-//! deleted or made anew is noticed. What the kernel doesn't tell, such as a file system that is
-//! mounted over a directory, is found when the watches are renewed from time to time.
+//! Every directory from the root down is watched, so that a moved, deleted or recreated one is noticed.
+//! Mounts cause no event, so the watches are renewed periodically.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -23,15 +22,13 @@ use tokio::sync::Notify;
 use super::others::is_config;
 use node_config::{Dirs, SUBNET_ENV};
 
-/// How often the watches are renewed.
 const RENEWAL: Duration = Duration::from_secs(10);
-/// Events that come this soon after another are taken together.
+/// Events within this time are merged.
 const COALESCENCE: Duration = Duration::from_millis(50);
-/// What is read of the kernel's queue at once; it is limited itself.
 const BUFFER_BYTES: usize = 4096;
 const STACK_BYTES: usize = 256 * 1024;
 
-/// A directory whose entries count.
+/// Events of a parent directory.
 const ON_THE_WAY: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -40,11 +37,11 @@ const ON_THE_WAY: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::MASK_ADD)
     .union(WatchFlags::ONLYDIR);
-/// A directory whose files count.
+/// Events of files.
 const AT_THE_END: WatchFlags = ON_THE_WAY
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::ATTRIB);
-/// The watch itself is of no use any more, or events were lost.
+/// The watch is invalid, or events were lost.
 const BROKEN: ReadFlags = ReadFlags::DELETE_SELF
     .union(ReadFlags::MOVE_SELF)
     .union(ReadFlags::UNMOUNT)
@@ -54,18 +51,17 @@ const BROKEN: ReadFlags = ReadFlags::DELETE_SELF
 /// Watches until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    /// Closed, it wakes the thread up and ends it.
+    /// Closing it ends the thread.
     _open: PipeWriter,
 }
 
-/// Notifies `changed` whenever one of the files, or a configuration of others, may have changed.
+/// Notifies `changed` when a file or another CNI configuration may have changed.
 ///
-/// Where the kernel has no watch left, that is logged and tried again; until then only the regular
-/// passes find changes.
+/// If the kernel has no watches left, it retries; meanwhile the periodic reconcile finds changes.
 pub fn watch(dirs: &Dirs, changed: Arc<Notify>) -> io::Result<Watch> {
     let (end, open) = io::pipe()?;
     let targets = targets(dirs);
-    // It waits for the kernel most of the time, and directories may be on disks that take theirs.
+    // A thread, because directories may be on slow disks.
     let thread = thread::Builder::new().name("cniconf-watch".to_owned());
     thread
         .stack_size(STACK_BYTES)
@@ -74,25 +70,24 @@ pub fn watch(dirs: &Dirs, changed: Arc<Notify>) -> io::Result<Watch> {
 }
 
 fn watch_on(targets: &[Target], changed: &Notify, end: &PipeReader) {
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
-        match look(targets, changed, end) {
+        match watch_until_ended(targets, changed, end) {
             Ok(Ended) => return,
-            Err(error) if is_told => tracing::debug!(%error, "can't watch the CNI configuration"),
+            Err(error) if is_logged => tracing::debug!(%error, "can't watch the CNI configuration"),
             Err(error) => tracing::warn!(
                 %error,
                 "can't watch the CNI configuration: raise fs.inotify.max_user_instances and \
                  fs.inotify.max_user_watches; until then changes are found later"
             ),
         }
-        is_told = true;
+        is_logged = true;
         if matches!(wait(end, None, RENEWAL), Ok(Wake::End) | Err(_)) {
             return;
         }
     }
 }
 
-/// A directory, and which of its entries count.
 #[derive(Clone, Debug)]
 struct Target {
     dir: PathBuf,
@@ -117,35 +112,29 @@ fn targets(dirs: &Dirs) -> Vec<Target> {
     ]
 }
 
-/// Why a directory is watched.
 #[derive(Debug)]
 enum Interest {
-    /// The next one on the way.
+    /// The next directory of the path.
     Step(OsString),
-    /// Files.
     Files(fn(&OsStr) -> bool),
 }
 
-/// All watches, by the kernel's number.
+/// Watches by descriptor.
 type Watches = HashMap<i32, Vec<Interest>>;
 
-/// What events mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum News {
-    /// Nothing to us.
     #[default]
     None,
-    /// A file may have changed.
     Files,
-    /// The way to a file may have changed.
+    /// A parent directory may have changed.
     Way,
 }
 
-/// Nobody wants to know any more.
 struct Ended;
 
-/// Watches until nobody wants to know.
-fn look(targets: &[Target], changed: &Notify, end: &PipeReader) -> io::Result<Ended> {
+/// Watches until `end` is closed.
+fn watch_until_ended(targets: &[Target], changed: &Notify, end: &PipeReader) -> io::Result<Ended> {
     let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
     let mut watches = Watches::new();
     let (mut news, mut renewal) = (News::Way, Instant::now() + RENEWAL);
@@ -153,19 +142,19 @@ fn look(targets: &[Target], changed: &Notify, end: &PipeReader) -> io::Result<En
         if news == News::Way {
             let renewed = add_watches(&inotify, targets)?;
             for stale in watches.keys().filter(|known| !renewed.contains_key(*known)) {
-                // The kernel may have removed it already.
+                // The kernel may have removed the watch already.
                 let _ = inotify::remove_watch(&inotify, *stale);
             }
             watches = renewed;
         }
         if news != News::None {
             changed.notify_one();
-            // Whoever goes on writing costs us no more than this.
+            // Limits the cost of a continuous writer.
             if let Wake::End = wait(end, None, COALESCENCE)? {
                 return Ok(Ended);
             }
         }
-        // By the clock, because others may be busy in these directories all the time.
+        // By the clock: events may arrive continuously.
         let rest = renewal.saturating_duration_since(Instant::now());
         news = if rest.is_zero() {
             renewal = Instant::now() + RENEWAL;
@@ -183,7 +172,6 @@ fn look(targets: &[Target], changed: &Notify, end: &PipeReader) -> io::Result<En
     }
 }
 
-/// What ended a wait.
 enum Wake {
     End,
     Events,
@@ -199,7 +187,7 @@ fn wait(end: &PipeReader, events: Option<&OwnedFd>, time: Duration) -> io::Resul
         Err(Errno::INTR) => 0,
         woken => woken?,
     };
-    // The end shows as a hang-up.
+    // Closing the pipe is a hang-up.
     Ok(match (woken, all[0].revents().is_empty()) {
         (0, _) => Wake::Time,
         (_, false) => Wake::End,
@@ -207,8 +195,7 @@ fn wait(end: &PipeReader, events: Option<&OwnedFd>, time: Duration) -> io::Resul
     })
 }
 
-/// Watches every directory on the way to each target, from the root down: what is made below one
-/// that is watched already is told.
+/// Watches every directory of each target path, from the root down.
 fn add_watches(inotify: &OwnedFd, targets: &[Target]) -> io::Result<Watches> {
     let mut watches = Watches::new();
     for target in targets {
@@ -222,9 +209,9 @@ fn add_watches(inotify: &OwnedFd, targets: &[Target]) -> io::Result<Watches> {
             };
             match inotify::add_watch(inotify, *dir, flags) {
                 Ok(watch) => watches.entry(watch).or_default().push(interest),
-                // No more space for watches, or no memory.
+                // No watches or no memory left.
                 Err(error @ (Errno::NOSPC | Errno::NOMEM)) => return Err(error.into()),
-                // Not there, or no directory: those above are watched.
+                // Missing or not a directory: its parents are watched.
                 Err(_) => break,
             }
         }
@@ -232,7 +219,6 @@ fn add_watches(inotify: &OwnedFd, targets: &[Target]) -> io::Result<Watches> {
     Ok(watches)
 }
 
-/// Reads a buffer full of events.
 fn read(inotify: &OwnedFd, watches: &Watches) -> io::Result<News> {
     let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
     let mut reader = inotify::Reader::new(inotify, &mut buffer);
@@ -245,7 +231,7 @@ fn read(inotify: &OwnedFd, watches: &Watches) -> io::Result<News> {
         let told = match watches.get(&watch) {
             _ if flags.contains(ReadFlags::QUEUE_OVERFLOW) => News::Way,
             Some(interests) => meaning(interests, name, flags),
-            // Removed in the meantime.
+            // Removed meanwhile.
             None => News::None,
         };
         news = news.max(told);
@@ -262,7 +248,7 @@ fn meaning(interests: &[Interest], name: Option<&OsStr>, events: ReadFlags) -> N
     let of_one = |interest: &Interest| match (interest, name) {
         (Interest::Step(next), Some(name)) if next == name => News::Way,
         (Interest::Files(counts), Some(name)) if counts(name) => News::Files,
-        // The directory's own permissions.
+        // Permissions of the directory itself.
         (Interest::Files(_), None) => News::Files,
         _ => News::None,
     };

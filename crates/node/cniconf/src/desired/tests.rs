@@ -161,12 +161,12 @@ fn bridge(keys: &Value) -> Config {
 }
 
 #[test]
-fn the_native_document_says_all_by_itself() {
+fn the_native_conflist_is_self_contained() {
     assert_eq!(made(&Config::default(), &[IPV4]).conflist_text, NATIVE);
 }
 
 #[test]
-fn every_setting_has_its_place_in_the_native_document() {
+fn every_setting_is_in_the_native_conflist() {
     let config = config(&json!({
         "network": { "mtu": 1400, "serviceCIDR": "10.96.0.0/16,fd00:96::/112", "enableIPv6": true },
         "cni": {
@@ -212,7 +212,7 @@ fn bridge_mode_gives_the_described_document_with_the_mtu() {
 }
 
 #[test]
-fn the_bridge_does_not_masquerade_unless_it_is_told_to() {
+fn the_bridge_masquerades_only_if_configured() {
     let desired = made(&bridge(&json!({})), &[IPV4]);
     assert_eq!(desired.conflist["plugins"][0]["ipMasq"], false);
     assert!(desired.conflist["plugins"][0].get("hairpinMode").is_none());
@@ -249,14 +249,14 @@ fn a_bridge_may_lease_from_our_own_ipam() {
 }
 
 #[test]
-fn a_plugin_that_knows_addresses_by_itself_is_told_none() {
+fn an_ipam_plugin_without_ranges_gets_none() {
     let desired = made(&config(&json!({ "ipam": { "type": "dhcp" } })), &[IPV4]);
     let ipam = &desired.conflist["plugins"][0]["ipam"];
     assert_eq!(*ipam, json!({ "type": "dhcp" }));
 }
 
 #[test]
-fn more_plugins_come_last_each_once_and_as_they_were_written() {
+fn additional_plugins_are_appended_unchanged() {
     let tuning = json!({ "type": "tuning", "sysctl": { "net.core.somaxconn": "500" } });
     let limited = json!({ "type": "bandwidth", "capabilities": { "bandwidth": true } });
     let keys = json!({ "cni": { "cniPlugins": [tuning, limited, tuning] } });
@@ -273,7 +273,7 @@ fn more_plugins_come_last_each_once_and_as_they_were_written() {
 }
 
 #[test]
-fn a_family_without_a_base_is_a_cluster_of_its_own() {
+fn a_family_without_a_cluster_cidr_uses_the_pod_cidr() {
     let dirs = Dirs::locate(&Cni::default(), Path::new("/nonexistent"));
     let desired = desired(&Config::default(), &nets(&[IPV4]), &[], &dirs).unwrap();
     assert_eq!(desired.conflist["plugins"][0]["pod_cidr"], IPV4);
@@ -314,7 +314,7 @@ fn a_family_without_a_base_is_a_cluster_of_its_own() {
 #[case::log_file(json!({ "cni": { "logFile": "/dev/stderr" } }), &[IPV4], "/dev/stderr")]
 #[case::data_dir(json!({ "ipam": { "dataDir": "leases" } }), &[IPV4], "ipam.dataDir leases")]
 #[case::url(json!({ "headscale": { "url": "hs.example.org" } }), &[IPV4], "headscale.url must be")]
-fn what_plugins_would_refuse_is_refused_by_its_key(
+fn values_that_plugins_refuse_are_errors_of_their_key(
     #[case] keys: Value,
     #[case] local: &[&str],
     #[case] part: &str,

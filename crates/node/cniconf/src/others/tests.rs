@@ -82,7 +82,11 @@ fn configurations_are_what_runtimes_load(#[case] name: &str, #[case] is_one: boo
 #[rstest]
 #[case("a.conf", 1, "a.conf.headcni-aside")]
 #[case("a.conflist", 7, "a.conflist.headcni-aside-7")]
-fn an_aside_name_tells_the_own_name(#[case] name: &str, #[case] number: u32, #[case] aside: &str) {
+fn the_original_name_is_derived_from_the_aside_name(
+    #[case] name: &str,
+    #[case] number: u32,
+    #[case] aside: &str,
+) {
     assert_eq!(aside_name(OsStr::new(name), number), aside);
     assert_eq!(own_name(OsStr::new(aside)), Some((name.into(), number)));
 }
@@ -93,12 +97,12 @@ fn an_aside_name_tells_the_own_name(#[case] name: &str, #[case] number: u32, #[c
 #[case("a.conf.headcni-aside-x")]
 #[case("a.conf.headcni-aside.bak")]
 #[case(".headcni-aside")]
-fn other_names_are_nobody_s_aside(#[case] name: &str) {
+fn other_names_are_not_aside_names(#[case] name: &str) {
     assert_eq!(own_name(OsStr::new(name)), None);
 }
 
 #[test]
-fn others_are_renamed_and_put_back_and_all_else_is_left_alone() {
+fn only_other_configurations_are_renamed_and_restored() {
     let before = [
         ("00-first.conf", "one"),
         (CONFLIST, "ours"),
@@ -129,7 +133,7 @@ fn others_are_renamed_and_put_back_and_all_else_is_left_alone() {
 }
 
 #[test]
-fn a_link_to_a_file_or_to_nowhere_is_renamed_itself() {
+fn a_symlink_is_renamed_itself() {
     let mut scene = Scene::new(&[("target", "text")]);
     symlink("target", scene.path("a.conf")).unwrap();
     symlink("nowhere", scene.path("b.conf")).unwrap();
@@ -142,7 +146,7 @@ fn a_link_to_a_file_or_to_nowhere_is_renamed_itself() {
 }
 
 #[test]
-fn an_earlier_one_is_never_overwritten_and_the_newest_is_put_back() {
+fn an_earlier_file_is_not_overwritten_and_the_newest_is_restored() {
     let mut scene = Scene::new(&[]);
     for text in ["one", "two", "three"] {
         scene.write("a.conf", text);
@@ -158,7 +162,7 @@ fn an_earlier_one_is_never_overwritten_and_the_newest_is_put_back() {
 }
 
 #[test]
-fn one_that_comes_back_as_it_was_takes_no_more_room() {
+fn an_unchanged_file_that_reappears_is_not_stored_twice() {
     let mut scene = Scene::new(&[]);
     for _ in 0..3 {
         scene.write("a.conf", "same");
@@ -169,7 +173,7 @@ fn one_that_comes_back_as_it_was_takes_no_more_room() {
 }
 
 #[test]
-fn one_that_comes_back_for_ever_is_an_error_and_loses_nothing() {
+fn a_file_that_keeps_changing_is_an_error() {
     let mut scene = Scene::new(&[]);
     let last = format!("a.conf{SUFFIX}-{MOST_VERSIONS}");
     scene.write(&last, "old");
@@ -180,7 +184,7 @@ fn one_that_comes_back_for_ever_is_an_error_and_loses_nothing() {
 }
 
 #[test]
-fn a_name_that_is_taken_by_now_is_not_overwritten() {
+fn an_existing_file_is_not_overwritten() {
     let mut scene = Scene::new(&[("a.conf", "old")]);
     scene.set_aside().unwrap();
     scene.write("a.conf", "new");
@@ -189,7 +193,7 @@ fn a_name_that_is_taken_by_now_is_not_overwritten() {
 }
 
 #[test]
-fn names_that_are_no_text_are_renamed_and_put_back_too() {
+fn names_that_are_not_utf_8_are_renamed_and_restored() {
     let mut scene = Scene::new(&[]);
     let name = OsStr::from_bytes(b"\xff\xfe.conf");
     File::create(scene.dir.path().join(name)).unwrap();
