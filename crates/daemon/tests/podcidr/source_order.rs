@@ -250,7 +250,8 @@ fn an_invalid_configuration_is_an_error(#[case] text: &str, #[case] problem: &st
 
 #[rstest]
 #[case("10.244.0.0/16,10.245.0.0/16", "of one IP family")]
-#[case("224.0.0.0/8", "for multicast")]
+#[case("224.0.0.0/8", "is multicast")]
+#[case("240.0.0.0/8", "240.0.0.0/4, which is reserved")]
 #[case("10.0.0.0/8", "overlaps network.serviceCIDR 10.96.0.0/12")]
 fn an_invalid_cluster_cidr_is_an_error(#[case] base: &str, #[case] problem: &str) {
     let mut fixture = full();
@@ -371,7 +372,7 @@ fn a_guess_is_validated() {
     fixture.network.pod_cidr.allow_guess = true;
     fixture.network.service_cidr = nets("10.244.0.0/20");
     let error = fixture.error();
-    assert!(error.contains("guess without any knowledge"), "{error}");
+    assert!(error.contains("a guess without any input"), "{error}");
 
     fixture.network.service_cidr = nets("");
     fixture.network.enable_ipv6 = Some(true);
@@ -425,8 +426,8 @@ cluster: 10.244.0.0/16, from network.podCIDR.base
    /etc/kubernetes/manifests/kube-controller-manager.yaml: not reached
    /etc/kubernetes/manifests/kube-apiserver.yaml: not reached
    Node.spec.podCIDRs: not reached
-   guess from the node's name: not reached
-   guess without any knowledge: not reached
+   a guess from the node's name: not reached
+   a guess without any input: not reached
 "
     );
 }
