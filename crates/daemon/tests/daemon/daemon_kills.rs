@@ -81,7 +81,7 @@ fn random_sigkills_of_the_daemon_during_500_cni_calls_leak_nothing() {
     });
 
     let _daemon = node.start_daemon();
-    let listed = client(&node).pods().unwrap();
+    let listed = client(node).pods().unwrap();
     assert!(
         listed.iter().all(|pod| pod.state == PodState::Attached),
         "{listed:?}"
@@ -108,7 +108,7 @@ fn random_sigkills_of_the_daemon_during_500_cni_calls_leak_nothing() {
             .unwrap();
     }
     node.eventually("no pod is listed any more", || {
-        client(&node).pods().unwrap().is_empty().then_some(())
+        client(node).pods().unwrap().is_empty().then_some(())
     });
     assert!(node.leases().is_empty() && node.pod_links().is_empty() && node.records().is_empty());
 }

@@ -57,7 +57,7 @@ fn an_orphan_is_collected_at_the_second_reconcile_and_logged() {
     let log = daemon.stop().stderr;
     let logged: Vec<&str> = log
         .lines()
-        .filter(|line| line.contains("collected"))
+        .filter(|line| line.contains("deleted orphan"))
         .collect();
     let [line] = logged.as_slice() else {
         panic!("logged once: {log}");

@@ -34,8 +34,8 @@ fn delegate(node: &MeshNode, url: &str) {
     node.configure(&format!("{config}cni: {cni}\n")).unwrap();
     node.reload();
     eventually(JOIN_TIMEOUT, "its bridge is known", || {
-        let inside = node.sh("nft list set inet headcni inside").ok()?;
-        inside.contains("cni0").then_some(())
+        let bridges = node.sh("nft list set inet headcni bridges").ok()?;
+        bridges.contains("cni0").then_some(())
     })
     .unwrap();
     let list = json!({

@@ -151,8 +151,9 @@ fn a_reusable_preauth_key_rejoins_a_node_after_expiry_logout_and_deletion() {
         let is_reported = || {
             let reached = connectivity::tcp(&pods[0].pod, &pods[1].pod, pods[1].ips[0]);
             let (is_joined, message) = node.condition("MeshJoined").ok()?;
-            let is_reported =
-                reached.is_err() && !is_joined && message.contains("knows no such key");
+            let is_reported = reached.is_err()
+                && !is_joined
+                && message.contains("does not know the pre-auth key");
             is_reported.then_some(())
         };
         lab::eventually(REJOIN, "the key is reported", is_reported)

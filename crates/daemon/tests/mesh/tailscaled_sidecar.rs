@@ -27,7 +27,7 @@ fn a_sidecar_tailscaled_is_awaited_and_never_started() {
     let config = node.config(&url) + "  mode: container\n";
     node.configure(&config).unwrap();
     node.start_daemon().unwrap();
-    node.await_reported_false("MeshJoined", &["see that it runs"]);
+    node.await_reported_false("MeshJoined", &["check that it is running"]);
     assert!(node.tailscaled_pid().is_err(), "the daemon started one");
 
     let tailscaled = start(node);

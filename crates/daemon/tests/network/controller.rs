@@ -31,7 +31,7 @@ impl RunningController {
     /// Whether everything that a reconcile sets up is there.
     pub(crate) fn is_in_place(&self) -> bool {
         let state = self.state();
-        state.is_true() || state.message.starts_with("other nodes can't be reached")
+        state.is_true() || state.message.starts_with("other nodes are unreachable: ")
     }
 
     /// Whether the mesh interface, which tailscaled creates, is there as well.

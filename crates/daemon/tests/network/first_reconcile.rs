@@ -243,7 +243,7 @@ fn an_older_table_version_is_replaced_with_pods_running() {
     let repairs = fixture.passed(&wanted());
     assert_eq!(
         repairs,
-        ["nftables table inet headcni was of another version"]
+        ["replace nftables table inet headcni (had another version)"]
     );
     let cluster = fixture.run("nft list set inet headcni cluster4");
     assert!(

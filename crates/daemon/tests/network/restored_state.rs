@@ -154,7 +154,7 @@ fn a_host_port_without_a_pod_is_removed() {
     let repairs = fixture.passed(&wanted);
     assert_eq!(
         repairs,
-        ["hostPort TCP port 8080 led to no pod, at 10.9.3.7"]
+        ["remove hostPort TCP port 8080 of 10.9.3.7, which is gone"]
     );
     assert!(!fixture.run("nft list ruleset").contains("8080"));
 }

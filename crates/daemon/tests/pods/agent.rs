@@ -134,7 +134,7 @@ fn runs_a_script() {
         let mut report = Report::default();
         match step {
             Step::Pass { monotonic, wall } => {
-                collect(&pods, at(start, monotonic, wall), &mut report)
+                collect(&pods, at(start, monotonic, wall), &mut report);
             }
             Step::Resync => report.troubles = pods.resync(),
             Step::Event {
@@ -151,7 +151,7 @@ fn runs_a_script() {
             }),
             Step::Shell(text) => shell(&text),
             Step::RunControllers { shell, until } => {
-                run_controllers(&pods, &reports, &shell, until)
+                run_controllers(&pods, &reports, &shell, until);
             }
             Step::Report => report_index(&pods, &mut report),
         }

@@ -40,7 +40,7 @@ fn a_missed_pod_is_found_by_a_resync_and_its_orphan_is_collected() {
         Step::Report,
     ]);
     let names: Vec<&str> = reports[3].known.iter().map(|one| one.0.as_str()).collect();
-    assert_eq!(names, ["running", "p"]);
+    assert_eq!(names, ["p", "running"]);
     let last = &reports[6];
     assert_eq!(last.known.len(), 1);
     assert_eq!(last.differences, [""; 0]);

@@ -38,7 +38,7 @@ pub(crate) fn nodes() -> (Node, Node) {
     (server, peer)
 }
 
-pub(crate) fn start<'n>(node: &'n Node, version: &GoModule) -> (Headscale, Access) {
+pub(crate) fn start(node: &Node, version: &GoModule) -> (Headscale, Access) {
     let address: IpAddr = ADDRESS.parse().unwrap();
     let headscale = Headscale::start(node, version, address).unwrap();
     let access = Access {

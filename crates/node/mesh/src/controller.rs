@@ -113,6 +113,7 @@ impl MeshController {
     }
 
     /// Reconciles in one mode until the configuration changes or a host tailscaled appears.
+    #[expect(clippy::too_many_lines, reason = "one loop over all events")]
     async fn run_mode(
         &self,
         mode: TailscaledMode,
@@ -234,7 +235,7 @@ impl MeshController {
     ) -> Option<Membership> {
         let (config, dir) = (Arc::clone(config), self.state_dir.clone());
         let telemetry = self.telemetry.clone();
-        let made = tokio::task::spawn_blocking(move || {
+        let loaded = tokio::task::spawn_blocking(move || {
             Membership::new(
                 mode,
                 tailscaled,
@@ -244,7 +245,7 @@ impl MeshController {
             )
         });
         // It fails only if the process ends.
-        made.await.ok()
+        loaded.await.ok()
     }
 
     fn publish(&self, view: MeshState) {

@@ -344,7 +344,7 @@ impl Membership {
                 // Other failures are reported with all other conditions.
                 Err(message) if is_login => return Err(message),
                 Err(message) if is_headscale_request => {
-                    self.refused.record(message, Instant::now())
+                    self.refused.record(message, Instant::now());
                 }
                 Err(message) => refused.push(message),
                 Ok(()) if is_headscale_request => self.refused.clear(),

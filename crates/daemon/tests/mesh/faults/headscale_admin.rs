@@ -54,7 +54,7 @@ fn a_node_that_was_deleted_expired_logged_out_or_unapproved_recovers() {
         policy["autoApprovers"] = json!({});
         headscale.set_policy(&policy).unwrap();
         traffic.assert_outage("routes not approved any more", REJOIN, || {
-            until_repaired(node, "approve", "approving networks", || {
+            until_repaired(node, "approve", "approving routes", || {
                 headscale.approve_routes("node-1", &[]).unwrap();
             });
         });

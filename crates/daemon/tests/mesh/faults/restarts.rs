@@ -48,7 +48,7 @@ fn a_restart_or_upgrade_of_the_daemon_loses_no_packet() {
             node.await_ready(JOIN_TIMEOUT).unwrap();
         });
         assert_eq!((node.tailscaled_pid().unwrap(), mesh_ifindex(node)), before);
-        assert!(node.log().contains("its program was replaced"));
+        assert!(node.log().contains("executable replaced"));
     });
 }
 

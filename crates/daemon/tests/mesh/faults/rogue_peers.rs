@@ -260,9 +260,9 @@ fn await_served_by(cluster: &MeshCluster, name: &str, route: &str) {
 fn assert_routes(cluster: &MeshCluster) {
     for (node, others) in cluster.nodes.iter().zip([SECOND, FIRST]) {
         let routes = node.sh("ip -4 route show table 26723").unwrap();
-        let routed = routes.lines().filter(|line| line.contains("headcni01"));
-        let routed: Vec<&str> = routed.filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(routed, [others], "{routes}");
+        let installed = routes.lines().filter(|line| line.contains("headcni01"));
+        let installed: Vec<&str> = installed.filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(installed, [others], "{routes}");
         let lookup = node
             .node
             .attempt(["ip", "route", "get", "10.244.9.1"])

@@ -34,8 +34,8 @@ fn links_are_tuned_while_tune_links_is_set_and_then_restored() {
     let tuned = wanted(Some(&tuning()));
     let repairs = fixture.passed(&tuned);
     let expected = [
-        "rx-udp-gro-forwarding of up0 is on now",
-        "rx-gro-list of up0 is off now",
+        "set rx-udp-gro-forwarding of up0 on",
+        "set rx-gro-list of up0 off",
     ];
     assert_eq!(repairs, expected);
     assert_eq!(features(&meshed, "up0"), [true, false]);

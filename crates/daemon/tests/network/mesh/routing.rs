@@ -212,10 +212,7 @@ fn a_single_peer_route_is_added_and_removed() {
     let repairs = fixture.passed(&more);
     assert_eq!(repairs, ["replace mesh routes to 10.9.5.0/24"]);
     let repairs = fixture.passed(&wanted(Some(&mesh())));
-    assert_eq!(
-        repairs,
-        ["routes of the mesh were too much: to 10.9.5.0/24"]
-    );
+    assert_eq!(repairs, ["remove mesh routes to 10.9.5.0/24"]);
     assert_eq!(route_to(meshed.node(), "10.9.5.5", &[]), None);
 }
 

@@ -123,7 +123,7 @@ fn with_the_mesh_interface_down_pods_get_an_icmp_error_at_once() {
     meshed.fixture.run("ip link set headcni01 down");
     let outcome = meshed.fixture.pass(&wanted(Some(&mesh()))).unwrap();
     let message =
-        "other nodes can't be reached: headcni01 is off: run \"ip link set headcni01 up\"";
+        "other nodes are unreachable: headcni01 is down: run \"ip link set headcni01 up\"";
     let failure = outcome.failure.unwrap();
     assert!(failure.starts_with(message), "{failure}");
     let (pod, _) = meshed.fixture.pod("a");
@@ -146,7 +146,7 @@ fn a_managed_mesh_interface_that_is_down_is_set_up_with_its_routes() {
     meshed.fixture.run("ip link set headcni01 down");
     let outcome = meshed.fixture.pass(&wanted(Some(&ours))).unwrap();
     assert_eq!(outcome.failure, None);
-    assert_eq!(outcome.repairs[0], "the mesh's link headcni01 was off");
+    assert_eq!(outcome.repairs[0], "set mesh link headcni01 up");
     // An interface that is set down loses its IPv6 addresses.
     let address = "ip address replace fd7a:115c:a1e0::1/128 dev headcni01 nodad";
     meshed.fixture.run(address);
@@ -156,7 +156,7 @@ fn a_managed_mesh_interface_that_is_down_is_set_up_with_its_routes() {
     // Only tailscaled creates the interface.
     meshed.fixture.run("ip link delete headcni01");
     let outcome = meshed.fixture.pass(&wanted(Some(&ours))).unwrap();
-    let message = "other nodes can't be reached: headcni01 is missing";
+    let message = "other nodes are unreachable: headcni01 is missing";
     let failure = outcome.failure.unwrap();
     assert!(failure.starts_with(message), "{failure}");
 }
