@@ -2,7 +2,7 @@
 //!
 //! The decisions are pure: [`membership::plan`] (what to do), [`peers::select`] (which peer routes are
 //! accepted), [`extra_host_routes`], [`address_overlap`], [`status::acl`] and [`status::conditions`].
-//! The [`controller`] observes, acts and publishes a [`MeshState`].
+//! The controller observes, acts and publishes a [`MeshState`].
 
 pub mod address_overlap;
 mod coexistence;

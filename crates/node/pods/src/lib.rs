@@ -110,7 +110,7 @@ impl Pods {
         let _ = tokio::task::spawn_blocking(move || pods.handle_event_blocking(&event)).await;
     }
 
-    /// As [`Pods::told`]; blocks.
+    /// As [`Pods::handle_event`]; blocks.
     pub fn handle_event_blocking(&self, event: &Event) {
         let Some(key) = Key::of(event) else {
             tracing::debug!("ignoring an event with invalid names");
