@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -165,11 +165,18 @@ impl HttpClient {
     fn connect(&self) -> Result<OwnedFd, HttpError> {
         let connected = || {
             let address = SocketAddrUnix::new(&self.socket)?;
-            let flags = SocketFlags::CLOEXEC;
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            // With a full backlog, connect(2) blocks for SO_SNDTIMEO and then fails with EAGAIN.
-            set_socket_timeout(&fd, Timeout::Send, Some(self.timeout))?;
-            connect(&fd, &address)?;
+            match connect(&fd, &address) {
+                // The backlog is full, and poll(2) does not wait for it. A blocking connect(2) waits for
+                // SO_SNDTIMEO and then fails with EAGAIN.
+                Err(Errno::AGAIN) => {
+                    ioctl_fionbio(&fd, false)?;
+                    set_socket_timeout(&fd, Timeout::Send, Some(self.timeout))?;
+                    connect(&fd, &address)?;
+                }
+                connected => connected?,
+            }
             Ok(fd)
         };
         connected().map_err(|errno| match errno {

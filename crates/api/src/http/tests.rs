@@ -191,7 +191,8 @@ fn a_full_backlog_times_out() {
     let client = HttpClient::new(socket).timeout(SHORT);
     let error = client.get("/").unwrap_err();
     assert!(matches!(error, HttpError::Timeout { .. }), "{error:?}");
-    assert!(started.elapsed() < LONG);
+    // It waits first: the server may accept in time. The kernel counts in ticks.
+    assert!((SHORT / 2..LONG).contains(&started.elapsed()));
 }
 
 #[test]

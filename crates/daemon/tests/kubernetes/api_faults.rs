@@ -101,6 +101,8 @@ fn a_pod_event_triggers_a_resync(api: &KubeApi, node: &MeshNode) {
     };
     create("ours", "node-1");
     create("foreign", "node-9");
+    // The resync that these two events trigger must be over.
+    thread::sleep(SEVERAL_RECONCILES);
     assert_resync(node, "q", || delete("ours"));
     delete("foreign");
 }

@@ -34,8 +34,8 @@ fn delegate(node: &MeshNode, url: &str) {
     node.configure(&format!("{config}cni: {cni}\n")).unwrap();
     node.reload();
     eventually(JOIN_TIMEOUT, "its bridge is known", || {
-        let bridges = node.sh("nft list set inet headcni bridges").ok()?;
-        bridges.contains("cni0").then_some(())
+        let mesh_ifaces = node.sh("nft list set inet headcni mesh_ifaces").ok()?;
+        mesh_ifaces.contains("cni0").then_some(())
     })
     .unwrap();
     let list = json!({

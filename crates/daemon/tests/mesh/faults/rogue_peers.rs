@@ -170,7 +170,7 @@ fn use_cached_nodes(cluster: &mut MeshCluster) {
     let second = cluster.headscale.node_named("node-2").unwrap();
     let second = json!({
         "assigned": cluster.nodes[1].pod_cidrs(),
-        "addresses": second["ip_addresses"],
+        "tailnetIps": second["ip_addresses"],
     });
     let known = json!({ "nodes": { "node-2": second } });
     let kubeconfig = json!({
@@ -261,7 +261,9 @@ fn assert_routes(cluster: &MeshCluster) {
     for (node, others) in cluster.nodes.iter().zip([SECOND, FIRST]) {
         let routes = node.sh("ip -4 route show table 26723").unwrap();
         let installed = routes.lines().filter(|line| line.contains("headcni01"));
-        let installed: Vec<&str> = installed.filter_map(|line| line.split(' ').next()).collect();
+        let installed: Vec<&str> = installed
+            .filter_map(|line| line.split(' ').next())
+            .collect();
         assert_eq!(installed, [others], "{routes}");
         let lookup = node
             .node

@@ -129,9 +129,7 @@ pub fn served(desired: &Desired, observed: &Observed, conflicts: &[Conflict]) ->
     }
     match &observed.server {
         HeadscaleView::Listed { own: Some(own), .. } if !has_all(&own.advertised, &missing) => {
-            ConditionState::fails(format!(
-                "{what} advertised but Headscale does not list it yet"
-            ))
+            ConditionState::fails(format!("{what} advertised but not listed by Headscale yet"))
         }
         HeadscaleView::Listed { own: Some(own), .. } if !has_all(&own.approved, &missing) => {
             // The command sets the whole list.

@@ -92,7 +92,7 @@ fn what_is_not_served_is_told_with_the_step_that_is_missing() {
         advertised: nets(&all[..1]),
         ..own(&all, &all[..1])
     };
-    assert!(told(&observed(&all, listed(unheard))).ends_with("Headscale does not list it yet"));
+    assert!(told(&observed(&all, listed(unheard))).ends_with("not listed by Headscale yet"));
     let approved = observed(&all, listed(own(&all[..1], &[])));
     let remedy = "headscale nodes approve-routes -i 1 -r 10.244.1.0/24,fd00:244:0:1::/64";
     assert!(told(&approved).contains(remedy), "{}", told(&approved));
