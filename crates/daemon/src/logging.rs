@@ -31,13 +31,11 @@ const BUFFERED_LINES: usize = 1024;
 
 /// Prefixes of our own crates' targets. Other crates log at the level `debug` only: the daemon
 /// reports what matters of their errors.
-const OWN_TARGETS: [&str; 7] = [
+const OWN_TARGETS: [&str; 5] = [
     "daemon",
     "headcni_daemon",
     "headscale",
-    "hostnet",
     "node_",
-    "tailnet",
     "tailscaled",
 ];
 
