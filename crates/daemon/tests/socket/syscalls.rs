@@ -6,7 +6,7 @@ use crate::scenario::{Scene, call, headcni, native};
 use crate::server::Server;
 
 /// Limits for an ADD of one IPv4 address, from the start of the process.
-const MAX_WITHOUT_DAEMON: usize = 92;
+const MAX_WITHOUT_DAEMON: usize = 90;
 const MAX_WITH_DAEMON: usize = 96;
 
 fn add(scene: &Scene, name: &str) -> Vec<Moment> {
