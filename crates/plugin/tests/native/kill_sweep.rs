@@ -51,13 +51,18 @@ impl Killing<'_> {
         let mut pod = plugin.pod("p");
         let (before, traces) = (snapshot(&plugin), Traces::of(&plugin));
 
-        self.prepare(&plugin);
-        let trace = self.call(self.verb).trace(&plugin.node, headcni(), self.at);
-        let trace = trace.unwrap();
-        trace.outcome.ok().unwrap();
-        plugin.succeed("DEL", self.conf, &pod);
+        // The shortest of three: on a busy machine a call may retry, which the killed ones need not do.
+        let traced = (0..3).map(|_| {
+            self.prepare(&plugin);
+            let trace = self.call(self.verb).trace(&plugin.node, headcni(), self.at);
+            let trace = trace.unwrap();
+            trace.outcome.ok().unwrap();
+            plugin.succeed("DEL", self.conf, &pod);
+            trace.moments
+        });
+        let moments = traced.min_by_key(Vec::len).expect("three traces");
         let (mut tried, mut killed) = (0, 0);
-        for case in self.cases(&trace.moments).step_by(self.step) {
+        for case in self.cases(&moments).step_by(self.step) {
             self.prepare(&plugin);
             let killing = self.call(self.verb);
             tried += 1;
@@ -87,7 +92,7 @@ impl Killing<'_> {
         );
         assert_eq!(pod.links().unwrap(), [""; 0]);
         plugin.node.assert_unchanged(&before);
-        trace.moments.len()
+        moments.len()
     }
 
     fn cases<'b>(&'b self, moments: &'b [Moment]) -> impl Iterator<Item = Case<'b>> {
