@@ -52,7 +52,7 @@ impl Killing<'_> {
         let (before, traces) = (snapshot(&plugin), Traces::of(&plugin));
 
         // The shortest of three: on a busy machine a call may retry, which the killed ones need not do.
-        let traced = (0..3).map(|_| {
+        let attempts = (0..3).map(|_| {
             self.prepare(&plugin);
             let trace = self.call(self.verb).trace(&plugin.node, headcni(), self.at);
             let trace = trace.unwrap();
@@ -60,7 +60,7 @@ impl Killing<'_> {
             plugin.succeed("DEL", self.conf, &pod);
             trace.moments
         });
-        let moments = traced.min_by_key(Vec::len).expect("three traces");
+        let moments = attempts.min_by_key(Vec::len).expect("three traces");
         let (mut tried, mut killed) = (0, 0);
         for case in self.cases(&moments).step_by(self.step) {
             self.prepare(&plugin);
