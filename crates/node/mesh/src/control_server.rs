@@ -67,7 +67,7 @@ enum LastAnswer {
     Problem(Error),
 }
 
-/// LoginReason there is nobody to ask.
+/// Why there is no control server to ask.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlServerError {
     #[error("{0}")]

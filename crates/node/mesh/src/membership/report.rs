@@ -213,8 +213,8 @@ impl Membership {
                 memory.served = desired.routes.iter().filter(is_had).copied().collect();
             }
             memory.link = link.or(memory.link.take());
-            // A tailscaled that has just started knows nobody, which does not mean that they are gone;
-            // and without this node's and the cluster's networks nobody's word counts.
+            // A tailscaled that has just started has no peers yet, and without the pod and cluster CIDRs no
+            // peer route can be selected: keep the last ones.
             if local.is_some() && is_member {
                 let remotes = peer_routes.remotes.iter();
                 memory.meet(remotes.map(|remote| remote.network).collect());
@@ -418,7 +418,7 @@ fn without_base(settings: &MeshInputs) -> Vec<IpNet> {
     networks.map_or_else(Vec::new, |networks| networks.without_base(configured))
 }
 
-/// Other nodes by the word of Kubernetes, where that is what counts.
+/// The other Nodes, if only their pod CIDRs are accepted (`kubernetes.strictPeers`).
 pub(super) fn nodes(settings: &MeshInputs) -> Option<OtherNodes<'_>> {
     let is_strict = settings.config.kubernetes.strict_peers;
     let others = is_strict.then(|| settings.kube_nodes.others(&settings.node));
